@@ -1,0 +1,105 @@
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Made when the packages of the lock are in .venv; older than the lock or pyproject.toml: again.
+STAMP := $(VENV)/.installed
+SUITE := $(BIN)/python -m tests.run
+
+SEED ?=
+RUNS ?=
+SCENARIO ?=
+
+.PHONY: help
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: install
+install: $(STAMP) ## make .venv with the `ottla` command in it (PYTHON=python3.12 for another Python)
+
+$(STAMP): locks/dev.lock pyproject.toml
+	@command -v $(PYTHON) > /dev/null || { echo "make: there is no $(PYTHON) here. Ottla needs Python 3.11 or later: install it, or name it with PYTHON=…" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Ottla needs Python 3.11 or later, and $(PYTHON) is $$($(PYTHON) -V 2>&1). Name a newer one with PYTHON=…" >&2; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { echo "make: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu install python3-venv." >&2; exit 1; }
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r locks/dev.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: test
+test: install ## everything that needs no Docker and no Java; ends in one line
+	@$(SUITE) test
+
+.PHONY: check
+check: install ## the quick part of it, before each commit
+	@$(SUITE) check
+
+.PHONY: fmt
+fmt: install ## format, and mend what can be mended
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+.PHONY: fmt-check
+fmt-check: install
+	$(BIN)/ruff format --check .
+
+.PHONY: lint
+lint: install ## ruff
+	$(BIN)/ruff check .
+
+.PHONY: types
+types: install ## mypy, strict
+	$(BIN)/mypy
+
+.PHONY: arch
+arch: install ## who may import whom, and that cores do no I/O
+	$(BIN)/lint-imports
+
+.PHONY: tidy
+tidy: install ## the house rules
+	$(BIN)/pytest -q tests/tidy
+
+.PHONY: sim
+sim: install ## simulation: make sim [SEED=…] [RUNS=…] [SCENARIO=…]
+	$(BIN)/python -m tests.sim.run $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(SCENARIO),--scenario $(SCENARIO))
+
+.PHONY: crash
+crash: install ## the long kill -9 and power-cut runs
+	$(BIN)/pytest -m "long and not interop"
+
+.PHONY: interop
+interop: install ## Kafka's own tools read our files and we read Kafka's (needs Java 17 and Maven)
+	@$(BIN)/python -m tests.interop.kafka
+	$(BIN)/pytest -m interop tests/interop
+
+.PHONY: bench
+bench: install ## what this machine can do, and the log beside it
+	$(BIN)/python -m bench.limit
+	$(BIN)/python -m bench.log
+	$(BIN)/python -m bench.open
+
+.PHONY: docs
+docs: install ## write docs/generated anew from the tables
+	$(BIN)/ottla docs
+
+.PHONY: docs-check
+docs-check: install
+	$(BIN)/ottla docs --check
+
+COMPILE := target/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
+
+.PHONY: lock
+lock: ## write locks/ anew from pyproject.toml (downloads uv into a throw-away environment)
+	rm -rf target/lock
+	$(PYTHON) -m venv target/lock
+	target/lock/bin/pip install --quiet --disable-pip-version-check uv
+	$(COMPILE) --extra dev --extra bench pyproject.toml locks/build.in -o locks/dev.lock
+	$(COMPILE) --all-extras -c locks/dev.lock pyproject.toml locks/build.in -o locks/all.lock
+	rm -rf target/lock
+
+.PHONY: clean
+clean: ## remove what make made, except .venv
+	rm -rf target build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

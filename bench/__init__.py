@@ -1,0 +1,1 @@
+"""Scripts that measure: what this machine can do, and what the log makes of it."""

@@ -1,0 +1,1 @@
+"""Breaks things on purpose, and judges what clients saw."""

@@ -1,0 +1,1 @@
+"""Who leads what: the controller quorum."""

@@ -1,0 +1,1 @@
+"""One process: the command line, configuration and, later, listeners and wiring."""

@@ -1,0 +1,1 @@
+"""The commands of `ottla` that look at a node, its options and its files."""

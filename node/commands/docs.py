@@ -1,0 +1,96 @@
+"""`ottla docs`: writes the pages of docs/generated from the tables, or checks that they are fresh.
+
+Not here: the text of a page, which belongs to the table that it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import click
+
+from ottla.proto.errors import ErrorCode
+from ottla.proto.options.render import config_markdown
+from ottla.replication.storage.failpoints import FAILPOINTS
+
+_ERRORS_INTRODUCTION: Final = """\
+# Error codes
+
+This page is made from `ErrorCode` in `proto/errors.py` by `ottla docs`: edit the rows, not the
+page.
+
+The numbers and names are Kafka's. After a code that may be tried again a client does so by itself,
+most often after it has asked for the metadata again. A client reports every other code.
+
+| code | name | try again | what happened |
+| ---: | --- | --- | --- |
+"""
+
+
+def errors_markdown() -> str:
+    """Return docs/generated/ERRORS.md."""
+    rows = (
+        f"| {code.value} | {code.name} | {'yes' if code.retriable else ''} | {code.sentence} |\n"
+        for code in ErrorCode
+    )
+    return _ERRORS_INTRODUCTION + "".join(rows)
+
+
+_FAILPOINTS_INTRODUCTION: Final = """\
+# Failpoints
+
+This page is made from `FAILPOINTS` in `replication/storage/failpoints.py` by `ottla docs`: edit the
+rows, not the page.
+
+A failpoint is a named place where a process can be made to fail. `OTTLA_FAILPOINTS` arms them, with
+`@n` for the n-th time only:
+
+    OTTLA_FAILPOINTS="log.sync.before=crash@3;log.append.after=sleep(20)"
+
+The actions are `crash`, `kill`, `error(EIO)`, `sleep(20)`, `raise` and `powercut`.
+
+| name | where the process is |
+| --- | --- |
+"""
+
+
+def failpoints_markdown() -> str:
+    """Return docs/generated/FAILPOINTS.md."""
+    rows = (f"| `{point.name}` | {point.sentence} |\n" for point in FAILPOINTS)
+    return _FAILPOINTS_INTRODUCTION + "".join(rows)
+
+
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "CONFIG.md": config_markdown,
+    "ERRORS.md": errors_markdown,
+    "FAILPOINTS.md": failpoints_markdown,
+}
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 if a page is out of date.")
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("docs/generated"),
+    show_default=True,
+    help="Where the pages are.",
+)
+def docs(check: bool, folder: Path) -> None:
+    """Write the generated pages of the documentation."""
+    stale = [name for name, page in PAGES.items() if _text_at(folder / name) != page()]
+    if not check:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in stale:
+            (folder / name).write_text(PAGES[name](), encoding="utf-8")
+            click.echo(f"wrote {folder / name}")
+    elif stale:
+        told = ", ".join(str(folder / name) for name in stale)
+        raise click.ClickException(f"out of date: {told}; run `ottla docs`")
+
+
+def _text_at(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None

@@ -1,0 +1,1 @@
+"""Ottla: a replicated commit log that speaks the Kafka protocol."""

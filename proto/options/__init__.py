@@ -1,0 +1,1 @@
+"""Options: one row each, and everything that is read from the rows."""

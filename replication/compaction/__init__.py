@@ -1,0 +1,1 @@
+"""Compaction: of every key, the last value stays."""

@@ -1,0 +1,222 @@
+"""Cleans a log: reads segments, writes what is left into new ones, and swaps them in.
+
+    begin_cleaning (owner)  →  CleaningJob.run (any thread)  →  finish_cleaning (owner)
+
+Z1  a cleaned segment and its name are durable before the intent to swap it in is committed
+Z2  the sources stay untouched, and readable, until then
+Z3  a damaged batch stops the cleaning and takes the log offline: nothing is cleaned away around it
+
+Not here: whether it is due (`plan.py`), which records stay (`rewrite.py`), the swap (`surgery.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from crc32c import crc32c
+
+from ottla.proto.errors import CorruptionError, RecordsError, StorageError
+from ottla.proto.ids import Offset
+from ottla.proto.records.decode import decode_records
+from ottla.proto.records.header import BatchHeader, read_header
+from ottla.proto.records.record import Record
+from ottla.replication.compaction.plan import CleaningPlan, plan_cleaning
+from ottla.replication.compaction.rewrite import KeyMap, Rewritten, rewrite_batch
+from ottla.replication.log.log import Log
+from ottla.replication.log.retention import SegmentFacts
+from ottla.replication.log.scan import CheckedWalk, walk
+from ottla.replication.log.segment import CLEANED_SUFFIX, Segment, note_of
+from ottla.replication.log.surgery import swap
+from ottla.replication.storage.failpoints import hit
+
+# About 160 bytes of memory each.
+KEYS_MAX: Final = 800_000
+
+
+@dataclass(slots=True)
+class CleaningReport:
+    """What a cleaning did."""
+
+    removed_records: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+
+def facts_of(log: Log) -> list[SegmentFacts]:
+    """Return what retention and compaction need to know of each segment."""
+    try:
+        return [
+            SegmentFacts(
+                segment.base_offset,
+                log.end_of_segment(number),
+                segment.size,
+                segment.newest_timestamp(),
+                segment.first_timestamp(),
+            )
+            for number, segment in enumerate(log.segments)
+        ]
+    except (OSError, CorruptionError) as error:
+        raise log.fail("look at segments", error) from error
+
+
+def begin_cleaning(log: Log, *, now_ms: int, keys_max: int = KEYS_MAX) -> CleaningJob | None:
+    """Return the work of cleaning the log, or None if it is not due."""
+    log.require_online()
+    plan = plan_cleaning(
+        facts_of(log)[:-1],
+        log.settings,
+        cleaned_to=log.state.cleaned_to,
+        limit=Offset(min(log.high_watermark, log.state.recovery_base)),
+        horizon_ms=log.state.horizon_ms,
+        now_ms=now_ms,
+    )
+    return None if plan is None else CleaningJob(log, plan, now_ms, keys_max)
+
+
+def clean(log: Log, *, now_ms: int, keys_max: int = KEYS_MAX) -> CleaningReport | None:
+    """Clean the log here and now, if it is due."""
+    job = begin_cleaning(log, now_ms=now_ms, keys_max=keys_max)
+    if job is None:
+        return None
+    try:
+        job.run()
+    except (OSError, StorageError) as error:
+        raise log.fail("cleaning", error) from error
+    finish_cleaning(log, job)
+    return job.report
+
+
+class CleaningJob:
+    """One cleaning of one log. `run` touches only `.cleaned` files, and may run on any thread."""
+
+    def __init__(self, log: Log, plan: CleaningPlan, now_ms: int, keys_max: int) -> None:
+        self._log: Final = log
+        self.plan: Final = plan
+        self.now_ms: Final = now_ms
+        self._latest: Final = KeyMap(keys_max)
+        # Taken now: the owner goes on appending while the job runs.
+        self._segments: Final = {segment.base_offset: segment for segment in log.segments}
+        self._live_producers: Final = {producer.producer_id for producer in log.producers}
+        # The last batch of each live producer in what is cleaned (Q4). Not in the whole log: its
+        # end may be truncated yet, and then these are the last.
+        self._last_offsets: Final[dict[int, int]] = {}
+        self.report: Final = CleaningReport()
+        # Sources, the segment that replaces them, and its checksum.
+        self.results: Final[list[tuple[list[Segment], Segment, int]]] = []
+        # How far the keys are known: everything below is clean afterwards.
+        self.cleaned_to = plan.dirty_from
+        self.horizon_ms = -1
+
+    def run(self) -> None:
+        hit("log.clean.before")
+        self._find_last_batches()
+        self._map_keys()
+        for bases in self.plan.groups:
+            sources = [self._segments[base] for base in bases]
+            if sources[0].base_offset < max(self.cleaned_to, self.plan.dirty_from):
+                self._clean_group(sources)
+
+    def _find_last_batches(self) -> None:
+        for bases in self.plan.groups:
+            for base in bases:
+                segment = self._segments[base]
+                for at in walk(segment.reader(), 0, segment.size):
+                    if at.header.producer_id in self._live_producers:
+                        self._last_offsets[at.header.producer_id] = at.header.last_offset
+
+    def _map_keys(self) -> None:
+        for bases in self.plan.groups:
+            for base in bases:
+                for header, batch in _batches(self._segments[base]):
+                    if header.base_offset < self.plan.dirty_from:
+                        continue
+                    if not self._latest.add(_records_of(header, batch)):
+                        return
+                    self.cleaned_to = header.next_offset
+        self.cleaned_to = self.plan.end_offset
+
+    def _clean_group(self, sources: list[Segment]) -> None:
+        cleaned = self._log.new_segment(sources[0].base_offset, suffix=CLEANED_SUFFIX)
+        cleaned.create()
+        is_changed = len(sources) > 1
+        crc = 0
+        for source in sources:
+            for header, batch in _batches(source):
+                rewritten = self._rewrite(header, batch)
+                is_changed = is_changed or rewritten.is_changed
+                crc = self._take(cleaned, rewritten, crc)
+            hit("log.clean.write")
+        cleaned.seal()
+        if not is_changed:
+            cleaned.remove()
+            return
+        self._make_durable(cleaned)
+        self.report.bytes_before += sum(source.size for source in sources)
+        self.report.bytes_after += cleaned.size
+        self.results.append((sources, cleaned, crc))
+
+    def _rewrite(self, header: BatchHeader, batch: bytes) -> Rewritten:
+        if header.base_offset >= self.cleaned_to:
+            # Its keys are not known: a tombstone here still has older values to hide.
+            horizon = header.base_timestamp if header.has_delete_horizon else None
+            return Rewritten(batch, horizon_ms=horizon)
+        return rewrite_batch(
+            batch,
+            header,
+            self._latest,
+            now_ms=self.now_ms,
+            delete_retention_ms=self._log.settings.delete_retention_ms,
+            is_last_of_producer=self._last_offsets.get(header.producer_id) == header.last_offset,
+        )
+
+    def _take(self, cleaned: Segment, rewritten: Rewritten, crc: int) -> int:
+        self.report.removed_records += rewritten.removed_count
+        if rewritten.batch is not None:
+            cleaned.write((rewritten.batch,), (note_of(read_header(rewritten.batch)),))
+            crc = crc32c(rewritten.batch, crc)
+        if rewritten.horizon_ms is not None:
+            earlier = self.horizon_ms < 0 or rewritten.horizon_ms < self.horizon_ms
+            self.horizon_ms = rewritten.horizon_ms if earlier else self.horizon_ms
+        return crc
+
+    def _make_durable(self, cleaned: Segment) -> None:
+        cleaned.writer().sync()
+        for index in (cleaned.indexes.offsets, cleaned.indexes.times):
+            index.save(sync=True)
+        self._log.files.sync_dir(self._log.directory)
+        cleaned.release()
+
+
+def finish_cleaning(log: Log, job: CleaningJob) -> None:
+    """Swap in what the job made, and remember how far the log is clean."""
+    log.require_online()
+    cleaned_to = job.cleaned_to
+    for sources, cleaned, crc in job.results:
+        if all(source in log.segments for source in sources):
+            swap(log, sources, cleaned, crc=crc, now_ms=job.now_ms)
+        else:
+            # Retention took the first sources meanwhile. The others are as dirty as they were.
+            cleaned_to = min(cleaned_to, sources[0].base_offset)
+            cleaned.remove()
+    log.commit_state(replace(log.state, cleaned_to=cleaned_to, horizon_ms=job.horizon_ms))
+    hit("log.clean.after")
+
+
+def _batches(segment: Segment) -> Iterator[tuple[BatchHeader, bytes]]:
+    file = segment.reader()
+    checked = CheckedWalk(file, 0, segment.size)
+    for at in checked:
+        yield at.header, file.read_at(at.position, at.header.size)
+    if checked.problem is not None:
+        raise CorruptionError(f"{segment.path} at {checked.position}: {checked.problem}")
+
+
+def _records_of(header: BatchHeader, batch: bytes) -> list[Record]:
+    if header.is_control or header.count == 0:
+        return []
+    try:
+        return decode_records(batch)
+    except RecordsError:
+        return []

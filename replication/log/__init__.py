@@ -1,0 +1,1 @@
+"""One partition's log on disk, and all the logs of a data directory."""

@@ -1,0 +1,191 @@
+"""How batches get into a log: checked, placed, and several of them written at once.
+
+A baker puts many loaves into the oven with one shovel: each is looked at alone, and the door is
+opened once. A system call costs more than placing a batch, so what has queued up for a partition
+is written together.
+
+B1  a refused batch changes nothing, and those beside it go on
+B2  placing is final: if the write fails after it, the log is offline (L5)
+B3  no byte of a batch is copied: stamp and body go to the kernel as they are
+
+Not here: whether the batch of a producer is good (`proto/records/validate.py`) or a fetched one
+(`incoming.py`), and how much room a segment has (`Log.room`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.proto.errors import RequestError, ensure
+from ottla.proto.ids import NO_TIMESTAMP, LeaderEpoch, Offset
+from ottla.proto.records.convert import recompress, with_log_append_time
+from ottla.proto.records.header import (
+    LENGTH_END,
+    STAMP_END,
+    BatchHeader,
+    read_header,
+    stamp,
+)
+from ottla.proto.records.validate import require_size, validate_produced
+from ottla.replication.log.incoming import checked_headers
+from ottla.replication.log.segment import Note
+from ottla.replication.storage.failpoints import hit
+from ottla.replication.storage.ports import Buffer
+
+if TYPE_CHECKING:
+    from ottla.replication.log.log import Log
+
+
+class Appended(NamedTuple):
+    """Where a batch is in the log."""
+
+    first_offset: Offset
+    last_offset: Offset
+    # The time the leader gave it, or NO_TIMESTAMP if the producer's own time stands.
+    append_time_ms: int
+    # It was here already: a retry of an idempotent producer (rule 61).
+    is_duplicate: bool = False
+
+
+class Run:
+    """Batches that are placed one after another and written to one segment at once."""
+
+    __slots__ = (
+        "_buffers",
+        "_last_offset_max",
+        "_log",
+        "_notes",
+        "_now_ms",
+        "_room_bytes",
+        "end_offset",
+    )
+
+    def __init__(self, log: Log, now_ms: int) -> None:
+        self._log = log
+        self._now_ms = now_ms
+        self._buffers: list[Buffer] = []
+        self._notes: list[Note] = []
+        self.end_offset = log.end_offset
+        self._room_bytes, self._last_offset_max = log.room(now_ms)
+
+    def add(self, size: int, last_offset: int, max_timestamp: int, *buffers: Buffer) -> None:
+        if size > self._room_bytes or last_offset > self._last_offset_max:
+            self._make_room(size, last_offset)
+        self._room_bytes -= size
+        self._buffers += buffers
+        self._notes.append((size, last_offset, max_timestamp))
+        self.end_offset = last_offset + 1  # type: ignore[assignment]  # an Offset, for speed
+
+    def _make_room(self, size: int, last_offset: int) -> None:
+        self.write()
+        room_bytes, last_offset_max = self._log.room(self._now_ms)
+        is_empty = self._log.active.size == 0
+        if not is_empty and (size > room_bytes or last_offset > last_offset_max):
+            self._log.roll()
+        room_bytes, self._last_offset_max = self._log.room(self._now_ms)
+        # An empty segment takes any batch, whatever segment.bytes says now.
+        self._room_bytes = max(room_bytes, size)
+
+    def write(self) -> None:
+        """Write what was added so far; a failure takes the log offline (B2)."""
+        if not self._notes:
+            return
+        log = self._log
+        hit("log.append.before")
+        active = log.segments[-1]
+        try:
+            active.write(self._buffers, self._notes)
+        except OSError as error:
+            raise log.fail("append", error) from error
+        log.took_in(active, self.end_offset, self._now_ms)
+        self._buffers, self._notes = [], []
+        hit("log.append.after")
+
+
+def append_as_leader(
+    log: Log,
+    batches: Sequence[bytes | bytearray | memoryview],
+    *,
+    epoch: LeaderEpoch,
+    now_ms: int,
+) -> list[Appended | RequestError]:
+    """Return for each batch where it is, or why it was refused (B1)."""
+    log.require_online()
+    ensure(epoch == log.epochs.latest, "an epoch is assigned before it is used", epoch=epoch)
+    run = Run(log, now_ms)
+    answers = list[Appended | RequestError]()
+    for batch in batches:
+        try:
+            answers.append(_place(log, run, batch, epoch, now_ms))
+        except RequestError as refusal:
+            answers.append(refusal)
+    run.write()
+    return answers
+
+
+def _place(
+    log: Log,
+    run: Run,
+    batch: bytes | bytearray | memoryview,
+    epoch: LeaderEpoch,
+    now_ms: int,
+) -> Appended:
+    header = validate_produced(batch, log.limits, now_ms=now_ms)
+    # Taken apart once: looking the fields up by name, one by one, is what costs time here.
+    _, length, _, _, _, _, last_delta, _, max_timestamp, producer_id, _, _, _ = header
+    if producer_id >= 0:
+        placed = log.producers.check(header)
+        if placed is not None:
+            time_ms = placed.timestamp if log.gives_time else NO_TIMESTAMP
+            return Appended(placed.first_offset, placed.last_offset, time_ms, True)
+    if log.converts:
+        batch = _converted(log, batch, header, now_ms)
+        header = read_header(batch)
+        length, max_timestamp = header.batch_length, header.max_timestamp
+        require_size(header.size, log.limits)
+    base = run.end_offset
+    last_offset = Offset(base + last_delta)
+    head = stamp(base, length, epoch)
+    run.add(length + LENGTH_END, last_offset, max_timestamp, head, memoryview(batch)[STAMP_END:])
+    if producer_id >= 0:
+        log.producers.record(header, base, now_ms)
+    return Appended(base, last_offset, now_ms if log.gives_time else NO_TIMESTAMP)
+
+
+def _converted(
+    log: Log, batch: bytes | bytearray | memoryview, header: BatchHeader, now_ms: int
+) -> bytes | bytearray | memoryview:
+    if log.codec is not None and log.codec != header.codec_bits:
+        batch = recompress(batch, log.codec, log.settings.compression_level)
+    return with_log_append_time(batch, now_ms) if log.gives_time else batch
+
+
+def append_as_follower(
+    log: Log, batches: bytes | memoryview, *, now_ms: int, gaps_allowed: bool
+) -> int:
+    """Append whole batches exactly as the leader has them; return how many.
+
+    All are checked first (rule 45): with one bad batch nothing is appended. A cut batch at the
+    end, as a fetch may have it, is left out.
+    """
+    log.require_online()
+    view = memoryview(batches)
+    headers = checked_headers(
+        view, end_offset=log.end_offset, epoch=log.epochs.latest, gaps_allowed=gaps_allowed
+    )
+    run = Run(log, now_ms)
+    position, end_offset = 0, log.end_offset
+    for header in headers:
+        body = view[position : position + header.size]
+        run.add(header.size, header.last_offset, header.max_timestamp, body)
+        if header.base_offset > end_offset:
+            log.gaps_below = Offset(header.base_offset)
+        end_offset = header.next_offset
+        if header.leader_epoch > log.epochs.latest:
+            log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
+        if header.producer_id >= 0:
+            log.producers.record(header, Offset(header.base_offset), now_ms)
+        position += header.size
+    run.write()
+    return len(headers)

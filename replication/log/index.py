@@ -1,0 +1,190 @@
+"""Sparse indexes of a segment: offset → position, and timestamp → offset.
+
+The tabs of a telephone book: not every name has one, but from the right tab it is a short walk.
+Kafka's format (8 and 12 bytes an entry, big-endian), so that Kafka's tools can read them.
+
+Entries are *written* with write(2), a page at a time, and *read* through a memory map. Not written
+through the map, as Kafka does: on a full disk a store into a sparse map is a SIGBUS that kills the
+process, while a write is an error that takes one log offline (ADR 0005).
+
+I1  keys strictly increase; for the time index the offsets increase with them
+I2  an index is a hint: it can always be rebuilt from its segment, and a look-up is checked
+    against the batch it points to
+I3  entries below the recovery point were synced before it was written (rule 49)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from ottla.proto.errors import CorruptionError, ensure
+from ottla.replication.storage.ports import File, Files
+
+_PAGE: Final = 4096
+_OFFSET_ENTRY: Final = struct.Struct(">ii")
+_TIME_ENTRY: Final = struct.Struct(">qi")
+
+
+class Entry(NamedTuple):
+    """What an index maps to what. For the time index the value is a relative offset."""
+
+    key: int
+    value: int
+
+
+class SparseIndex:
+    """Entries of one file, in key order. Lives as long as its segment."""
+
+    def __init__(
+        self, files: Files, path: str, entry: struct.Struct, *, bytes_max: int, saved_bytes: int = 0
+    ) -> None:
+        self._files: Final = files
+        self.path = path
+        self._entry: Final = entry
+        self._bytes_max: Final = bytes_max
+        # Bytes of whole entries in the file. What the file holds beyond is not ours.
+        self._saved = saved_bytes - saved_bytes % entry.size
+        # Entries that are not in the file yet: less than a page, except on a full disk.
+        self._tail = bytearray()
+        self._view: memoryview | None = None
+        self._last: Entry | None = None
+        self._last_known = self._saved == 0
+
+    def __len__(self) -> int:
+        return (self._saved + len(self._tail)) // self._entry.size
+
+    @property
+    def is_full(self) -> bool:
+        return self._saved + len(self._tail) + self._entry.size > self._bytes_max
+
+    @property
+    def last(self) -> Entry | None:
+        if not self._last_known:
+            self._last = self.entry_at(len(self) - 1) if len(self) else None
+            self._last_known = True
+        return self._last
+
+    def append(self, key: int, value: int) -> None:
+        last = self._last if self._last_known else self.last
+        if last is not None and key <= last.key:
+            ensure(False, "index keys grow", key=key, last=last, path=self.path)
+        try:
+            self._tail += self._entry.pack(key, value)
+        except struct.error as error:
+            # Offsets in the batches that no segment can have.
+            raise CorruptionError(f"{self.path}: no entry for {key}, {value}: {error}") from error
+        self._last = Entry(key, value)
+        if len(self._tail) >= _PAGE:
+            self.save()
+
+    def entry_at(self, slot: int) -> Entry:
+        position = slot * self._entry.size
+        if position >= self._saved:
+            return Entry._make(self._entry.unpack_from(self._tail, position - self._saved))
+        return Entry._make(self._entry.unpack_from(self._mapped(), position))
+
+    def floor(self, key: int) -> Entry | None:
+        """Return the last entry whose key is at most `key`."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry_at(middle).key <= key:
+                low = middle + 1
+            else:
+                high = middle
+        return self.entry_at(low - 1) if low else None
+
+    def entries(self) -> Iterator[Entry]:
+        return (self.entry_at(slot) for slot in range(len(self)))
+
+    def count_below(self, value: int) -> int:
+        """Return how many entries, from the first on, have a value below `value` (I1)."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry_at(middle).value < value:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def is_ordered(self) -> bool:
+        """Return whether I1 holds; a file that was damaged may break it."""
+        saved = self._mapped()[: self._saved] if self._saved else b""
+        last_key, last_value = -(2**63), -(2**31)
+        for part in (saved, self._tail):
+            for key, value in self._entry.iter_unpack(part):
+                if key <= last_key or value < last_value:
+                    return False
+                last_key, last_value = key, value
+        return True
+
+    def keep_while(self, keep_count: int) -> None:
+        """Forget all but the first `keep_count` entries, in memory and in the file."""
+        ensure(
+            0 <= keep_count <= len(self), "an index is only cut", count=keep_count, has=len(self)
+        )
+        self._last_known = False
+        keep_bytes = keep_count * self._entry.size
+        if keep_bytes >= self._saved:
+            del self._tail[keep_bytes - self._saved :]
+            return
+        self._tail.clear()
+        self._saved = keep_bytes
+        self._view = None
+        file = self._files.open(self.path, create=True)
+        try:
+            file.truncate(keep_bytes)
+        finally:
+            file.close()
+
+    def save(self, *, sync: bool = False, trim: bool = False) -> None:
+        """Write what is not in the file yet; with `sync` make it durable."""
+        if not (self._tail or sync or trim):
+            return
+        file = self._files.open(self.path, create=True)
+        try:
+            if self._tail:
+                file.write_at(self._saved, [bytes(self._tail)])
+                self._saved += len(self._tail)
+                self._tail.clear()
+            if trim and file.size() > self._saved:
+                file.truncate(self._saved)
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+
+    def open_for_sync(self) -> File:
+        """Save, and hand out the file so that another thread can sync it."""
+        self.save()
+        return self._files.open(self.path, create=True)
+
+    def moved_to(self, path: str) -> None:
+        self.path = path
+        self._view = None
+
+    def forget_map(self) -> None:
+        """Give the memory map back; it comes again when somebody looks something up."""
+        self._view = None
+
+    def _mapped(self) -> memoryview:
+        if self._view is None or len(self._view) < self._saved:
+            file = self._files.open(self.path, writable=False)
+            try:
+                self._view = file.map()
+            finally:
+                file.close()
+        return self._view
+
+
+def offset_index(files: Files, path: str, *, bytes_max: int, saved_bytes: int = 0) -> SparseIndex:
+    """Relative last offset of a batch → the position where that batch begins."""
+    return SparseIndex(files, path, _OFFSET_ENTRY, bytes_max=bytes_max, saved_bytes=saved_bytes)
+
+
+def time_index(files: Files, path: str, *, bytes_max: int, saved_bytes: int = 0) -> SparseIndex:
+    """Largest timestamp so far → relative last offset of the batch that has it."""
+    return SparseIndex(files, path, _TIME_ENTRY, bytes_max=bytes_max, saved_bytes=saved_bytes)

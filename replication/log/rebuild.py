@@ -1,0 +1,68 @@
+"""What a log knows beside its batches, worked out again from them.
+
+Not here: where to stop trusting the files (`recovery.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from ottla.proto.errors import CorruptionError
+from ottla.proto.ids import Offset
+from ottla.proto.records.header import BatchHeader
+from ottla.replication.log.scan import walk
+from ottla.replication.log.segment import Segment
+from ottla.replication.log.state import decode_producers, producers_key
+from ottla.replication.producers import ProducerStates
+from ottla.replication.storage.ports import StateStore
+
+
+class Rebuildable(Protocol):
+    """The part of a log that is needed here."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def store(self) -> StateStore: ...
+    @property
+    def segments(self) -> Sequence[Segment]: ...
+    @property
+    def snapshots(self) -> Sequence[Offset]: ...
+
+
+def rebuild_producers(log: Rebuildable, end_offset: Offset, now_ms: int) -> ProducerStates:
+    """Return the producers at the end of the log, by the newest readable snapshot (S2)."""
+    producers, since = _newest_snapshot(log)
+    if since >= end_offset:
+        # The usual start: nothing was written since. No segment is opened for nothing.
+        return producers
+    for header in headers_from(log.segments, since):
+        producers.record(header, Offset(header.base_offset), now_ms)
+    return producers
+
+
+def _newest_snapshot(log: Rebuildable) -> tuple[ProducerStates, Offset]:
+    for offset in sorted(log.snapshots, reverse=True):
+        try:
+            value = log.store.get(producers_key(log.name, offset))
+            if value is not None:
+                return decode_producers(log.name, value), offset
+        except CorruptionError:
+            # An older one, or the log itself, tells the same.
+            continue
+    return ProducerStates(), Offset(0)
+
+
+def headers_from(segments: Sequence[Segment], offset: Offset) -> Iterator[BatchHeader]:
+    """Yield the headers of all batches that lie wholly at or above `offset`."""
+    for number, segment in enumerate(segments):
+        is_below = number + 1 < len(segments) and segments[number + 1].base_offset <= offset
+        if is_below or segment.size == 0:
+            continue
+        at = segment.find(offset)
+        if at is None:
+            continue
+        for found in walk(segment.reader(), at.position, segment.size):
+            if found.header.base_offset >= offset:
+                yield found.header

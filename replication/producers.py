@@ -1,0 +1,153 @@
+"""What a log remembers of each idempotent producer: enough to tell a retry from a new batch.
+
+A doorman with a short memory: of each guest he knows the last five tickets. A ticket he has seen
+is waved through to the seat it already has; the next number in line gets a new seat; anything
+else is sent back.
+
+S1  at most five batches per producer are remembered (rule 61)
+S2  the state is a function of (newest snapshot ≤ end offset, batches after it) (rule 62)
+S3  `check` changes nothing; only `record` does, and it never refuses
+
+Not here: who may use a producer id, and transactions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ottla.proto.errors import ErrorCode, RequestError
+from ottla.proto.ids import INT32_MAX, NO_SEQUENCE, Offset, ProducerEpoch, ProducerId
+from ottla.proto.records.header import BatchHeader
+
+BATCHES_MAX: Final = 5
+
+
+class Placed(NamedTuple):
+    """A batch of a producer, and where it went."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: Offset
+    last_offset: Offset
+    timestamp: int
+
+
+@dataclass(slots=True)
+class Producer:
+    """One producer, as this log knows it."""
+
+    producer_id: ProducerId
+    epoch: ProducerEpoch
+    # When this node last heard of it, or started; decides when it is forgotten. Not the time in its
+    # batches: a producer that copies old records is as alive as any other.
+    last_seen_ms: int
+    batches: deque[Placed] = field(default_factory=lambda: deque(maxlen=BATCHES_MAX))
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else -1
+
+
+class ProducerStates:
+    """All the producers of one log."""
+
+    def __init__(self) -> None:
+        self._producers: dict[int, Producer] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __iter__(self) -> Iterator[Producer]:
+        return iter(sorted(self._producers.values(), key=lambda producer: producer.producer_id))
+
+    def get(self, producer_id: int) -> Producer | None:
+        return self._producers.get(producer_id)
+
+    def check(self, header: BatchHeader) -> Placed | None:
+        """Return where a repeated batch went the first time, or None for one that may be appended.
+
+        Raises `RequestError` for a batch that is neither a repeat nor the next in line.
+        """
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            # Its records may have been retained away, and it must be able to go on (rule 62).
+            return None
+        if header.producer_epoch < producer.epoch:
+            raise RequestError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Producer {header.producer_id} has epoch {producer.epoch}; "
+                f"this batch is from epoch {header.producer_epoch}.",
+            )
+        if header.producer_epoch > producer.epoch:
+            if header.base_sequence != 0:
+                raise RequestError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"Producer {header.producer_id} begins epoch {header.producer_epoch} with "
+                    f"sequence {header.base_sequence}; a new epoch begins with 0.",
+                )
+            return None
+        return self._check_in_epoch(producer, header)
+
+    def _check_in_epoch(self, producer: Producer, header: BatchHeader) -> Placed | None:
+        batches = producer.batches
+        if not batches:
+            return None
+        expected = (batches[-1].last_sequence + 1) & INT32_MAX
+        sequence = header.base_sequence
+        if sequence == expected:
+            # Nearly always. It cannot be a repeat as well: five batches do not wrap around.
+            return None
+        for placed in batches:
+            if placed.first_sequence == sequence and placed.last_sequence == header.last_sequence:
+                return placed
+        raise RequestError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Producer {header.producer_id} sent sequence {sequence}; "
+            f"the next in line is {expected}.",
+        )
+
+    def record(self, header: BatchHeader, base_offset: Offset, now_ms: int) -> None:
+        """Take note of a batch of a producer that is in the log at `base_offset`."""
+        if header.producer_id < 0 or header.is_control:
+            return
+        producer = self._producers.get(header.producer_id)
+        if producer is None or producer.epoch != header.producer_epoch:
+            producer = Producer(
+                ProducerId(header.producer_id), ProducerEpoch(header.producer_epoch), now_ms
+            )
+            self._producers[header.producer_id] = producer
+        producer.last_seen_ms = now_ms
+        producer.batches.append(
+            Placed(
+                header.base_sequence,
+                header.last_sequence,
+                base_offset,
+                Offset(base_offset + header.last_offset_delta),
+                header.max_timestamp,
+            )
+        )
+
+    def restore(self, producer: Producer) -> None:
+        """Put back a producer as a snapshot remembers it."""
+        self._producers[producer.producer_id] = producer
+
+    def expire(self, now_ms: int, expiry_ms: int) -> int:
+        """Forget producers that were silent for longer than `expiry_ms`; return how many."""
+        silent = [
+            producer.producer_id
+            for producer in self._producers.values()
+            if now_ms - producer.last_seen_ms > expiry_ms
+        ]
+        for producer_id in silent:
+            del self._producers[producer_id]
+        return len(silent)
+
+    def clear(self) -> None:
+        self._producers.clear()

@@ -1,0 +1,1 @@
+"""Apache Kafka as the judge: it reads our files, we read its, and its answers are recorded."""

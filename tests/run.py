@@ -1,0 +1,134 @@
+"""Runs the checks of `make check` and `make test` and ends in one line that a person can read.
+
+Every step runs even if one before it failed, so that one run tells everything. A step that passes
+takes one line; the output of one that fails is shown in full, and so is pytest's own.
+
+Not here: what a step means (`pyproject.toml`, `tests/README.md`), and the targets that need more
+than Python (`make interop`, `make crash`).
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+BIN: Final = Path(sys.executable).parent
+QUICK_FOLDERS: Final = ("tests/tidy", "tests/unit", "tests/scripts")
+WITHOUT_MORE: Final = "not interop and not long"
+# "812 passed, 3 skipped in 61.20s", at the end of what pytest prints.
+_SUMMARY: Final = re.compile(r"(?:\d+ [a-z]+(?:, )?)+ in [0-9.]+s")
+_COUNT: Final = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One tool, and the words people use for what it checks."""
+
+    name: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a step went."""
+
+    step: Step
+    passed: bool
+    output: str
+    seconds: float
+
+
+def tool(name: str, *arguments: str) -> tuple[str, ...]:
+    return (str(BIN / name), *arguments)
+
+
+STATIC: Final = (
+    Step("formatting", tool("ruff", "format", "--check", ".")),
+    Step("lint", tool("ruff", "check", ".")),
+    Step("types", tool("mypy")),
+    Step("layering", tool("lint-imports")),
+    Step("generated docs", tool("ottla", "docs", "--check")),
+)
+
+
+def tests_of(target: str) -> Step:
+    """Return the one run of pytest: the quick folders, or all that needs nothing but Python."""
+    quick = [folder for folder in QUICK_FOLDERS if (ROOT / folder).is_dir()]
+    folders = quick if target == "check" else []
+    return Step("tests", tool("pytest", "-q", "-m", WITHOUT_MORE, *folders))
+
+
+def run_quietly(step: Step) -> Outcome:
+    began = time.monotonic()
+    done = subprocess.run(
+        step.command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    outcome = Outcome(step, done.returncode == 0, done.stdout, time.monotonic() - began)
+    print(f"{step.name:<15} {'ok' if outcome.passed else 'FAILED':<7} {outcome.seconds:5.1f} s")
+    if not outcome.passed:
+        print(outcome.output, flush=True)
+    return outcome
+
+
+def run_aloud(step: Step) -> Outcome:
+    """Run with the output shown as it comes: tests take minutes, and people want to see them."""
+    began = time.monotonic()
+    lines = list[str]()
+    with subprocess.Popen(
+        step.command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    return Outcome(step, process.returncode == 0, "".join(lines), time.monotonic() - began)
+
+
+def counts_in(output: str) -> dict[str, int]:
+    """Return what pytest counted: passed, failed, …; empty if it did not get that far."""
+    summaries = _SUMMARY.findall(output)
+    if not summaries:
+        return {}
+    return {word: int(number) for number, word in _COUNT.findall(summaries[-1])}
+
+
+def readable(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def last_line(target: str, outcomes: list[Outcome], seconds: float) -> str:
+    counts = counts_in(outcomes[-1].output)
+    passed = counts.pop("passed", 0)
+    failed = [outcome.step.name for outcome in outcomes if not outcome.passed]
+    if failed:
+        told = ", ".join(f"{number} {word}" for word, number in counts.items() if word != "skipped")
+        detail = f" ({told}, {passed} passed)" if told else ""
+        return f"make {target}: FAILED: {', '.join(failed)}{detail} in {readable(seconds)}"
+    skipped = f", {counts['skipped']} skipped" if "skipped" in counts else ""
+    return f"make {target}: all good: {passed} tests{skipped} in {readable(seconds)}"
+
+
+def main(target: str) -> int:
+    began = time.monotonic()
+    outcomes = [run_quietly(step) for step in STATIC]
+    outcomes.append(run_aloud(tests_of(target)))
+    print(last_line(target, outcomes, time.monotonic() - began))
+    return 0 if all(outcome.passed for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] not in (["check"], ["test"]):
+        sys.exit("usage: python -m tests.run check|test")
+    sys.exit(main(sys.argv[1]))

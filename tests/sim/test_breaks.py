@@ -1,0 +1,198 @@
+"""The simulator must be able to fail: each deliberate break of a rule is found within 300 seeds.
+
+One break, one line of the product undone. If a break is no longer found, the simulator has gone
+blind there, and that is as bad as a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.proto.errors import StorageError
+from ottla.proto.ids import Offset
+from ottla.replication.compaction import cleaner, rewrite
+from ottla.replication.log import recovery, surgery
+from ottla.replication.log.log import Log
+from ottla.replication.log.scan import CheckedWalk
+from ottla.replication.log.segment import Segment
+from ottla.replication.log.state import PartitionState
+from ottla.replication.log.sync import CheckpointJob, SyncJob
+from tests.sim.run import play
+
+SEEDS = 300
+
+Patch = pytest.MonkeyPatch
+
+
+def _recovery_point_before_sync(patch: Patch) -> None:
+    """Rule 49: the recovery point is committed although nothing was synced."""
+    patch.setattr(CheckpointJob, "run", lambda job: None)
+
+
+def _directory_never_synced(patch: Patch) -> None:
+    """Rule 48: a new segment's name is not made durable."""
+
+    def run(job: SyncJob) -> None:
+        for file in job.files:
+            file.sync()
+
+    patch.setattr(SyncJob, "run", run)
+
+
+def _sync_of_the_newest_file_only(patch: Patch) -> None:
+    """Rule 49b: a segment that was rolled before it was synced is forgotten."""
+
+    def run(job: SyncJob) -> None:
+        job.files[-1].sync() if job.files else None
+        if job.sync_directory is not None:
+            job.sync_directory()
+
+    patch.setattr(SyncJob, "run", run)
+
+
+def _truncate_files_before_state(patch: Patch) -> None:
+    """Rule 49a: bytes go first, and the state only afterwards, never synced."""
+    cut_files = surgery._cut_files
+
+    def commit_cut(log: Log, segment: Segment, position: int, end: Offset) -> None:
+        log.epochs.truncate_end(end)
+
+    patch.setattr(surgery, "_commit_cut", commit_cut)
+    patch.setattr(surgery, "_cut_files", cut_files)
+
+
+def _truncation_not_synced(patch: Patch) -> None:
+    """Rule 49a: appends go on before the cut is durable."""
+
+    def cut_files(log: Log, number: int, position: int) -> None:
+        while len(log.segments) > number + 1:
+            surgery._remove(log, log.segments.pop())
+        log.segments[number].truncate(position)
+
+    patch.setattr(surgery, "_cut_files", cut_files)
+
+
+def _recovery_does_not_check(patch: Patch) -> None:
+    """Rule 51: batches above the recovery point are believed without their checksum."""
+    patch.setattr(CheckedWalk, "_is_bad", lambda walk, header, crc: False)
+
+
+def _recovery_believes_the_page_cache(patch: Patch) -> None:
+    """R4: what a failed sync left in memory is not written again."""
+    patch.setattr(recovery._Opening, "_write_again", lambda opening, segment, position: None)
+
+
+def _recovery_is_not_synced(patch: Patch) -> None:
+    """R4: what was found counts as durable at once."""
+    assemble = recovery._Opening._assemble
+
+    def forget(opening: Any, end_offset: Offset) -> Log:
+        opening.touched = []
+        return assemble(opening, end_offset)
+
+    patch.setattr(recovery._Opening, "_assemble", forget)
+
+
+def _start_not_durable(patch: Patch) -> None:
+    """Rule 49c: records are deleted before the new start is stored."""
+    commit_state = Log.commit_state
+
+    def commit(log: Log, state: PartitionState, more: Any = None) -> None:
+        if state.start_offset != log.state.start_offset:
+            log.state = state
+            return
+        commit_state(log, state, more)
+
+    patch.setattr(Log, "commit_state", commit)
+
+
+def _epoch_not_durable(patch: Patch) -> None:
+    """Rule 21: an epoch is used before it is stored."""
+    patch.setattr(Log, "assign_epoch", lambda log, epoch: log.epochs.assign(epoch, log.end_offset))
+
+
+def _swap_without_intent(patch: Patch) -> None:
+    """Sources are replaced although the store does not know of it."""
+
+    def commit(log: Log, state: PartitionState, more: Any = None) -> None:
+        log.state = state
+
+    def swap(log: Log, sources: list[Segment], cleaned: Segment, **how: Any) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(Log, "commit_state", commit)
+            real_swap(log, sources, cleaned, **how)
+
+    real_swap = surgery.swap
+    patch.setattr(cleaner, "swap", swap)
+
+
+def _cleaned_segment_not_synced(patch: Patch) -> None:
+    """Z1: the cleaned segment is swapped in before it is durable."""
+    patch.setattr(cleaner.CleaningJob, "_make_durable", lambda job, cleaned: cleaned.release())
+
+
+def _tombstones_go_at_once(patch: Patch) -> None:
+    """Q2: a tombstone does not wait for its horizon."""
+    patch.setattr(
+        rewrite,
+        "_stays",
+        lambda record, latest, horizon_ms, now_ms: (
+            record.value is not None and not latest.is_replaced(record.key, record.offset)
+        ),
+    )
+
+
+def _producers_of_emptied_batches_forgotten(patch: Patch) -> None:
+    """Rule 62: the last batch of a producer goes with its records."""
+    real = rewrite.rewrite_batch
+
+    def rewritten(*given: Any, **how: Any) -> Any:
+        return real(*given, **{**how, "is_last_of_producer": False})
+
+    patch.setattr(cleaner, "rewrite_batch", rewritten)
+
+
+def _appends_after_a_failed_sync(patch: Patch) -> None:
+    """L5: a disk error is reported, and the log goes on as if nothing had happened."""
+
+    def fail(log: Log, what: str, error: Exception) -> Exception:
+        return StorageError(f"{log.name}: {what} failed: {error}")
+
+    patch.setattr(Log, "fail", fail)
+
+
+BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
+    ("appends", _recovery_point_before_sync),
+    ("appends", _directory_never_synced),
+    ("appends", _sync_of_the_newest_file_only),
+    ("truncates", _truncate_files_before_state),
+    ("truncates", _truncation_not_synced),
+    ("appends", _recovery_does_not_check),
+    ("errors", _recovery_believes_the_page_cache),
+    ("appends", _recovery_is_not_synced),
+    ("retains", _start_not_durable),
+    ("truncates", _epoch_not_durable),
+    ("compacts", _swap_without_intent),
+    ("compacts", _cleaned_segment_not_synced),
+    ("compacts", _tombstones_go_at_once),
+    ("compacts", _producers_of_emptied_batches_forgotten),
+    ("errors", _appends_after_a_failed_sync),
+]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "undo"), BREAKS, ids=lambda value: getattr(value, "__name__", value)
+)
+def test_a_broken_rule_is_found(
+    scenario: str, undo: Callable[[Patch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undo(monkeypatch)
+    for seed in range(SEEDS):
+        try:
+            play(seed, scenario)
+        except Exception:  # noqa: BLE001 - any way of breaking counts
+            return
+    pytest.fail(f"{undo.__name__} was not found in {SEEDS} seeds of {scenario}")

@@ -1,0 +1,19 @@
+"""Seeds of the simulated disk, every scenario. `make sim RUNS=…` searches further."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.run import play
+from tests.sim.scenarios import NOISY
+
+# 10 × 25 seeds a scenario.
+BLOCKS = 10
+SEEDS_PER_BLOCK = 25
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("scenario", NOISY)
+def test_no_promise_is_broken(scenario: str, block: int) -> None:
+    for seed in range(block * SEEDS_PER_BLOCK, (block + 1) * SEEDS_PER_BLOCK):
+        play(seed, scenario)
