@@ -24,10 +24,11 @@ from ottla.proto.records.header import BatchHeader, read_header
 from ottla.proto.records.record import Record
 from ottla.replication.compaction.plan import CleaningPlan, plan_cleaning
 from ottla.replication.compaction.rewrite import KeyMap, Rewritten, rewrite_batch
+from ottla.replication.log.files import CLEANED_SUFFIX
 from ottla.replication.log.log import Log
 from ottla.replication.log.retention import SegmentFacts
 from ottla.replication.log.scan import CheckedWalk, walk
-from ottla.replication.log.segment import CLEANED_SUFFIX, Segment, note_of
+from ottla.replication.log.segment import Segment, note_of
 from ottla.replication.log.surgery import swap
 from ottla.replication.storage.failpoints import hit
 

@@ -24,15 +24,15 @@ from ottla.proto.records.decode import DECODE_BYTES_MAX, iterate_records
 from ottla.proto.records.header import CRC_START, MAGIC, BatchHeader, TimestampType
 from ottla.proto.records.record import Record
 from ottla.replication.inspect.entries import OFFSET_ENTRY, TIME_ENTRY, read_entries, used_entries
-from ottla.replication.log.files import base_of
-from ottla.replication.log.scan import At, walk
-from ottla.replication.log.segment import (
+from ottla.replication.log.files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
+    base_of,
 )
+from ottla.replication.log.scan import At, walk
 from ottla.replication.storage.ports import File, Files
 
 OPEN_BYTES_MAX: Final = DECODE_BYTES_MAX

@@ -21,8 +21,7 @@ from ottla.replication.inspect.kafka_files import (
     snapshot_names,
 )
 from ottla.replication.inspect.state_file import StateReader
-from ottla.replication.log.files import read_names
-from ottla.replication.log.segment import INDEX_SUFFIX, segment_stem
+from ottla.replication.log.files import INDEX_SUFFIX, read_names, segment_stem
 from ottla.replication.log.state import (
     PartitionState,
     decode_producers,
@@ -74,7 +73,7 @@ class Known:
         if base_offset > state.recovery_base:
             return 0
         is_offsets = name.endswith(INDEX_SUFFIX)
-        return state.recovery_index_entries if is_offsets else state.recovery_time_entries
+        return state.trusted.index_entries if is_offsets else state.trusted.time_entries
 
 
 def known_to_us(files: Files, directory: str, name: str, store: StateReader) -> Known:

@@ -32,8 +32,8 @@ from ottla.replication.inspect.entries import (
 from ottla.replication.inspect.known import Known
 from ottla.replication.inspect.places import SegmentPlace, read_partition_files
 from ottla.replication.inspect.producer_check import compare_kafka_snapshot, compare_snapshot
+from ottla.replication.log.files import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from ottla.replication.log.scan import At, CheckedWalk
-from ottla.replication.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from ottla.replication.log.state import Intent
 from ottla.replication.producers import ProducerStates
 from ottla.replication.storage.ports import File, Files

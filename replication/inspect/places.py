@@ -14,9 +14,8 @@ from typing import Final
 from ottla.proto.ids import Offset
 from ottla.replication.inspect.kafka_files import is_kafkas
 from ottla.replication.inspect.state_file import STATE_NAME
-from ottla.replication.log.files import read_names
+from ottla.replication.log.files import CLEANED_SUFFIX, LOG_SUFFIX, read_names
 from ottla.replication.log.manager import partition_named
-from ottla.replication.log.segment import CLEANED_SUFFIX, LOG_SUFFIX
 from ottla.replication.log.state import Intent, PartitionState
 from ottla.replication.storage.directory import META_NAME
 from ottla.replication.storage.ports import Files

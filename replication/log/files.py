@@ -9,15 +9,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.proto.ids import Offset
-from ottla.replication.log.segment import (
-    CLEANED_SUFFIX,
-    DELETED_SUFFIX,
-    LOG_SUFFIX,
-    SUFFIXES,
-)
 from ottla.replication.storage.ports import Files
 
 _DIGITS: Final = 20
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+# A cleaned segment that has not taken the place of its sources yet.
+CLEANED_SUFFIX: Final = ".cleaned"
+# A segment that is no longer part of the log and waits to be removed.
+DELETED_SUFFIX: Final = ".deleted"
+
+
+def segment_stem(directory: str, base_offset: int) -> str:
+    return f"{directory}/{base_offset:020d}"
 
 
 @dataclass(frozen=True, slots=True)

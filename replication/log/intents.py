@@ -18,8 +18,7 @@ from typing import Final
 from crc32c import crc32c
 
 from ottla.proto.errors import CorruptionError
-from ottla.replication.log.files import base_of
-from ottla.replication.log.segment import CLEANED_SUFFIX, LOG_SUFFIX, SUFFIXES
+from ottla.replication.log.files import CLEANED_SUFFIX, LOG_SUFFIX, SUFFIXES, base_of
 from ottla.replication.log.state import (
     NOTHING_PENDING,
     Intent,

@@ -22,7 +22,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ottla.proto.errors import CorruptionError, ErrorCode, RequestError, StorageError, ensure
@@ -33,7 +33,7 @@ from ottla.proto.records.validate import BatchLimits
 from ottla.replication.epochs import EpochHistory
 from ottla.replication.log.append import Appended, append_as_follower, append_as_leader
 from ottla.replication.log.handles import Handles
-from ottla.replication.log.segment import LogSlice, Segment
+from ottla.replication.log.segment import Segment
 from ottla.replication.log.state import (
     PartitionState,
     encode_producers,
@@ -45,11 +45,25 @@ from ottla.replication.log.sync import CheckpointJob, SyncJob, Unsynced
 from ottla.replication.producers import ProducerStates
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.failpoints import hit
-from ottla.replication.storage.ports import Files, StateStore
+from ottla.replication.storage.ports import File, Files, StateStore
 
 # Producer snapshots kept: the newest for recovery, the others for truncation.
 SNAPSHOTS_MAX: Final = 3
 _CODECS: Final[dict[str, Codec]] = {name: codec for codec, name in CODEC_NAMES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class LogSlice:
+    """Bytes of one segment, ready for sendfile. The first batch is whole, the last may be cut."""
+
+    file: File
+    position: int
+    size: int
+    # Of the first batch; it may lie below the offset that was asked for.
+    first_offset: Offset
+
+    def read(self) -> bytes:
+        return self.file.read_at(self.position, self.size)
 
 
 class Log:
@@ -335,8 +349,7 @@ class Log:
             self.end_offset,
             self.active.base_offset,
             self.active.size,
-            len(self.active.indexes.offsets),
-            len(self.active.indexes.times),
+            self.active.trusted(),
             encode_producers(self.producers),
         )
 
@@ -363,8 +376,7 @@ class Log:
             recovery_point=job.recovery_point,
             recovery_base=job.recovery_base,
             recovery_position=job.recovery_position,
-            recovery_index_entries=job.recovery_index_entries,
-            recovery_time_entries=job.recovery_time_entries,
+            trusted=job.trusted,
             high_watermark=self.high_watermark,
             epochs=self.epochs.entries,
             gaps_below=self.gaps_below,

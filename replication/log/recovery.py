@@ -24,20 +24,23 @@ from typing import Final
 from ottla.proto.errors import CorruptionError, StorageError
 from ottla.proto.ids import FIRST_OFFSET, LeaderEpoch, Offset
 from ottla.replication.epochs import EpochHistory
-from ottla.replication.log.files import SegmentFiles, read_names
+from ottla.replication.log.files import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    SegmentFiles,
+    read_names,
+    segment_stem,
+)
 from ottla.replication.log.handles import Handles
 from ottla.replication.log.intents import finish_pending
 from ottla.replication.log.log import Log
 from ottla.replication.log.rebuild import rebuild_producers
 from ottla.replication.log.scan import CheckedWalk, walk
-from ottla.replication.log.segment import (
-    CLEANED_SUFFIX,
-    DELETED_SUFFIX,
-    Segment,
-    segment_stem,
-)
+from ottla.replication.log.segment import Segment
 from ottla.replication.log.state import (
+    NOTHING_TRUSTED,
     PartitionState,
+    Trusted,
     decode_state,
     encode_state,
     new_state,
@@ -330,11 +333,7 @@ class _Opening:
         if not self.is_unknown and first.base_offset == state.recovery_base:
             position, expected = state.recovery_position, state.recovery_point
             if len(self.segments) == number + 1 and first.size == position:
-                first.resume_at(
-                    position,
-                    index_entries=state.recovery_index_entries,
-                    time_entries=state.recovery_time_entries,
-                )
+                first.resume_at(position, state.trusted)
                 self._remember_age(first)
                 return expected
         while number < len(self.segments):
@@ -343,10 +342,8 @@ class _Opening:
                 # Its predecessor lost its end: nothing from here on was ever acknowledged (R2).
                 self._cut(number, f"{segment.path} does not begin at {expected}")
                 break
-            entries = (0, 0)
-            if position:
-                entries = (state.recovery_index_entries, state.recovery_time_entries)
-            expected, problem = self._check_segment(segment, position, expected, entries)
+            trusted = state.trusted if position else NOTHING_TRUSTED
+            expected, problem = self._check_segment(segment, position, expected, trusted)
             if problem is not None:
                 self._cut(number + 1, problem)
                 break
@@ -358,11 +355,11 @@ class _Opening:
         return expected
 
     def _check_segment(
-        self, segment: Segment, position: int, expected: Offset, entries: tuple[int, int]
+        self, segment: Segment, position: int, expected: Offset, trusted: Trusted
     ) -> tuple[Offset, str | None]:
         """Check one segment; cut it at the first bad batch. Returns its end, and what was bad."""
         size = segment.size
-        segment.resume_at(position, index_entries=entries[0], time_entries=entries[1])
+        segment.resume_at(position, trusted)
         self.touched.append(segment)
         checked = CheckedWalk(segment.writer(), position, size)
         problem: str | None = None

@@ -19,30 +19,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from ottla.proto.errors import CorruptionError, ensure
 from ottla.proto.ids import INT32_MAX, INT64_MAX, NO_TIMESTAMP, Offset
 from ottla.proto.records.header import BatchHeader
+from ottla.replication.log.files import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    segment_stem,
+)
 from ottla.replication.log.handles import Handles
 from ottla.replication.log.index import SparseIndex, offset_index, time_index
 from ottla.replication.log.scan import At, walk
+from ottla.replication.log.state import Trusted
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.ports import Buffer, File, Files
-
-LOG_SUFFIX: Final = ".log"
-INDEX_SUFFIX: Final = ".index"
-TIME_INDEX_SUFFIX: Final = ".timeindex"
-SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
-# A cleaned segment that has not taken the place of its sources yet.
-CLEANED_SUFFIX: Final = ".cleaned"
-# A segment that is no longer part of the log and waits to be removed.
-DELETED_SUFFIX: Final = ".deleted"
-
-
-def segment_stem(directory: str, base_offset: int) -> str:
-    return f"{directory}/{base_offset:020d}"
-
 
 # Size of a batch, its last offset, its largest timestamp.
 Note = tuple[int, int, int]
@@ -60,20 +53,6 @@ class Indexes:
     times: SparseIndex
 
 
-@dataclass(frozen=True, slots=True)
-class LogSlice:
-    """Bytes of one segment, ready for sendfile. The first batch is whole, the last may be cut."""
-
-    file: File
-    position: int
-    size: int
-    # Of the first batch; it may lie below the offset that was asked for.
-    first_offset: Offset
-
-    def read(self) -> bytes:
-        return self.file.read_at(self.position, self.size)
-
-
 class Segment:
     """One file of batches. Created empty, or loaded; written while newest; then only read."""
 
@@ -84,7 +63,7 @@ class Segment:
         "_indexes",
         "_is_counted",
         "_settings",
-        "_trusted_entries",
+        "_trusted",
         "_unindexed_bytes",
         "_writer",
         "base_offset",
@@ -120,8 +99,8 @@ class Segment:
         self._handles = Handles(files, 1) if handles is None else handles
         self._writer: File | None = None
         self._indexes: Indexes | None = None
-        # How many index entries were synced with the recovery point; None: as many as there are.
-        self._trusted_entries: tuple[int, int] | None = None
+        # What is known below the recovery point, if that lies here; None: the files tell.
+        self._trusted: Trusted | None = None
         # The figures below are right although the indexes are not loaded.
         self._is_counted = False
         self._index_interval = settings.index_interval_bytes
@@ -149,7 +128,7 @@ class Segment:
             loaded = self._load_indexes()
             if loaded is None or not self._indexes_fit(loaded):
                 return self.rebuild_indexes()
-            if not self._recount(loaded, self.size):
+            if not self._recount(loaded, self.size, self._trusted):
                 return self.rebuild_indexes()
             self._indexes = loaded
         return self._indexes
@@ -356,6 +335,23 @@ class Segment:
         if not self._recount(indexes, position):
             self.rebuild_indexes()
 
+    def trusted(self) -> Trusted:
+        """Return what is known of the whole segment, for a recovery point at its end."""
+        counts = len(self.indexes.offsets), len(self.indexes.times)
+        return Trusted(*counts, self.max_timestamp, self.max_timestamp_offset)
+
+    def trusted_below(self, position: int, synced: Trusted | None) -> Trusted:
+        """Return what is known of the batches below `position`, of which `synced` were synced."""
+        offset_count, time_count = self.entries_below(position)
+        newest = NO_TIMESTAMP, -1
+        for at in walk(self.reader(), 0, position):
+            if at.header.max_timestamp > newest[0]:
+                newest = at.header.max_timestamp, at.header.last_offset
+        if synced is not None:
+            offset_count = min(offset_count, synced.index_entries)
+            time_count = min(time_count, synced.time_entries)
+        return Trusted(offset_count, time_count, *newest)
+
     def entries_below(self, position: int) -> tuple[int, int]:
         """Return how many entries of each index are about batches below `position`."""
         offsets, times = self.indexes.offsets, self.indexes.times
@@ -364,14 +360,14 @@ class Segment:
         bound = offsets.entry_at(count - 1).key + 1 if count else 0
         return count, times.count_below(bound)
 
-    def resume_at(self, position: int, *, index_entries: int, time_entries: int) -> None:
-        """Trust the batches below `position` and so many index entries, and nothing beyond.
+    def resume_at(self, position: int, trusted: Trusted) -> None:
+        """Trust the batches below `position` and what is known of them, and nothing beyond.
 
         What follows is told with `note`, batch by batch.
         """
         self.size = position
         self._indexes, self._is_counted = None, False
-        self._trusted_entries = (index_entries, time_entries)
+        self._trusted = trusted
 
     def note(self, at: At) -> None:
         """Take in a batch that is in the file already."""
@@ -412,25 +408,28 @@ class Segment:
             reached, offset = at.end_position, at.header.next_offset
         self._require_end(reached)
 
-    def _recount(self, indexes: Indexes, end_position: int) -> bool:
+    def _recount(self, indexes: Indexes, end_position: int, trusted: Trusted | None = None) -> bool:
         """Work out the running figures; return False if the time index is not of these batches.
 
-        Walks from the batch of the last time entry on: no later one may be unknown to us, or a
-        record would be thought older than it is.
+        Unless somebody knows, walks from the batch of the last time entry on: no later one may be
+        unknown to us, or a record would be thought older than it is.
         """
         last_entry, last_time = indexes.offsets.last, indexes.times.last
         indexed_to = last_entry.value if last_entry else 0
-        hint = indexes.offsets.floor(last_time.value) if last_time else None
-        time_offset = self.base_offset + last_time.value if last_time else -1
-        self.max_timestamp = last_time.key if last_time else NO_TIMESTAMP
-        self.max_timestamp_offset = time_offset
         self._unindexed_bytes = 0
         self.is_index_full = indexes.offsets.is_full or indexes.times.is_full
-        is_met = last_time is None
-        for at in walk(self.reader(), hint.value if hint else 0, end_position):
+        self.max_timestamp = last_time.key if last_time else NO_TIMESTAMP
+        time_offset = self.base_offset + last_time.value if last_time else -1
+        self.max_timestamp_offset = time_offset
+        hint = indexes.offsets.floor(last_time.value) if last_time else None
+        start, is_met = hint.value if hint else 0, last_time is None
+        if trusted is not None:
+            self.max_timestamp, self.max_timestamp_offset = trusted[2:]
+            start, is_met = indexed_to, True
+        for at in walk(self.reader(), start, end_position):
             if at.position >= indexed_to:
                 self._unindexed_bytes += at.header.size
-            if at.header.last_offset == time_offset:
+            if at.header.last_offset == time_offset and trusted is None:
                 is_met = at.header.max_timestamp == self.max_timestamp
             elif is_met and at.header.max_timestamp > self.max_timestamp:
                 self.max_timestamp = at.header.max_timestamp
@@ -450,8 +449,8 @@ class Segment:
         if not all(self._files.exists(path) for path in paths):
             return None
         offset_bytes, time_bytes = (self._files.size_of(path) for path in paths)
-        if self._trusted_entries is not None:
-            trusted = (self._trusted_entries[0] * 8, self._trusted_entries[1] * 12)
+        if self._trusted is not None:
+            trusted = (self._trusted.index_entries * 8, self._trusted.time_entries * 12)
             if offset_bytes < trusted[0] or time_bytes < trusted[1]:
                 return None
             offset_bytes, time_bytes = trusted
@@ -460,7 +459,7 @@ class Segment:
         bytes_max = self._settings.segment_index_bytes
         offsets = offset_index(self._files, paths[0], bytes_max=bytes_max, saved_bytes=offset_bytes)
         times = time_index(self._files, paths[1], bytes_max=bytes_max, saved_bytes=time_bytes)
-        if self._trusted_entries is not None:
+        if self._trusted is not None:
             offsets.save(trim=True)
             times.save(trim=True)
         return Indexes(offsets, times)

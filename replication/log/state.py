@@ -19,10 +19,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.proto.errors import CorruptionError, StorageError
-from ottla.proto.ids import FIRST_OFFSET, LeaderEpoch, Offset, ProducerEpoch, ProducerId
+from ottla.proto.ids import (
+    FIRST_OFFSET,
+    NO_TIMESTAMP,
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+)
 from ottla.replication.epochs import EpochStart
 from ottla.replication.producers import BATCHES_MAX, Placed, Producer, ProducerStates
 
@@ -33,7 +40,7 @@ _PRODUCERS_PREFIX: Final = b"producers/"
 _VERSION: Final = 1
 # Beyond this it is no version that anybody will ever write.
 _VERSION_MAX: Final = 31
-_FIXED: Final = struct.Struct(">BqqqIIqqqqq")
+_FIXED: Final = struct.Struct(">BqqqIIqqqqqqq")
 _COUNT: Final = struct.Struct(">I")
 _EPOCH: Final = struct.Struct(">iq")
 _PENDING: Final = struct.Struct(">BqqII")
@@ -72,6 +79,20 @@ class Pending:
 NOTHING_PENDING: Final = Pending()
 
 
+class Trusted(NamedTuple):
+    """What is known of a segment below a position, so that nobody has to read it again."""
+
+    # How many entries of its indexes are synced.
+    index_entries: int
+    time_entries: int
+    # The largest timestamp, and the last offset of the batch that has it.
+    max_timestamp: int
+    max_timestamp_offset: int
+
+
+NOTHING_TRUSTED: Final = Trusted(0, 0, NO_TIMESTAMP, -1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
     """The durable facts about one partition that its files do not tell."""
@@ -81,9 +102,8 @@ class PartitionState:
     # Where the recovery point lies: base offset of its segment, and the position in that file.
     recovery_base: Offset
     recovery_position: int
-    # How many entries of that segment's indexes are synced.
-    recovery_index_entries: int = 0
-    recovery_time_entries: int = 0
+    # What is known of that segment below the recovery point.
+    trusted: Trusted = NOTHING_TRUSTED
     # First offset that may be read (rule 49c).
     start_offset: Offset
     # A hint, exact when written; never above what this replica had.
@@ -133,8 +153,7 @@ def encode_state(state: PartitionState) -> bytes:
             state.recovery_point,
             state.recovery_base,
             state.recovery_position,
-            state.recovery_index_entries,
-            state.recovery_time_entries,
+            *state.trusted,
             state.start_offset,
             state.high_watermark,
             state.cleaned_to,
@@ -196,13 +215,12 @@ def _decode_state(value: bytes) -> PartitionState:
         recovery_point=Offset(fixed[0]),
         recovery_base=Offset(fixed[1]),
         recovery_position=fixed[2],
-        recovery_index_entries=fixed[3],
-        recovery_time_entries=fixed[4],
-        start_offset=Offset(fixed[5]),
-        high_watermark=Offset(fixed[6]),
-        cleaned_to=Offset(fixed[7]),
-        gaps_below=Offset(fixed[8]),
-        horizon_ms=fixed[9],
+        trusted=Trusted._make(fixed[3:7]),
+        start_offset=Offset(fixed[7]),
+        high_watermark=Offset(fixed[8]),
+        cleaned_to=Offset(fixed[9]),
+        gaps_below=Offset(fixed[10]),
+        horizon_ms=fixed[11],
         epochs=tuple(epochs),
         pending=Pending(
             intent=Intent(intent), offset=Offset(offset), sources=sources, size=size, crc=crc

@@ -16,14 +16,17 @@ from dataclasses import replace
 
 from ottla.proto.errors import CorruptionError, ErrorCode, RequestError, ensure
 from ottla.proto.ids import Offset
+from ottla.replication.log.files import DELETED_SUFFIX
 from ottla.replication.log.log import Log
 from ottla.replication.log.rebuild import rebuild_producers
-from ottla.replication.log.segment import DELETED_SUFFIX, Segment
+from ottla.replication.log.segment import Segment
 from ottla.replication.log.state import (
     NOTHING_PENDING,
+    NOTHING_TRUSTED,
     Intent,
     PartitionState,
     Pending,
+    Trusted,
     producers_key,
 )
 from ottla.replication.producers import ProducerStates
@@ -86,33 +89,22 @@ def _commit_cut(log: Log, segment: Segment, position: int, end_offset: Offset) -
         cleaned_to=Offset(min(log.state.cleaned_to, end_offset)),
     )
     if state.recovery_point > end_offset:
-        entries = _synced_entries(log, segment, position)
-        state = _recover_from(state, end_offset, segment.base_offset, position, entries)
+        # A segment that lies wholly below the recovery point is synced with all its entries (I3).
+        is_last = segment.base_offset == state.recovery_base
+        trusted = segment.trusted_below(position, state.trusted if is_last else None)
+        state = _recover_from(state, end_offset, segment.base_offset, position, trusted)
     log.commit_state(state, _drop_snapshots(log, end_offset))
 
 
 def _recover_from(
-    state: PartitionState, offset: Offset, base: Offset, position: int, entries: tuple[int, int]
+    state: PartitionState, offset: Offset, base: Offset, position: int, trusted: Trusted
 ) -> PartitionState:
     return replace(
         state,
         recovery_point=offset,
         recovery_base=base,
         recovery_position=position,
-        recovery_index_entries=entries[0],
-        recovery_time_entries=entries[1],
-    )
-
-
-def _synced_entries(log: Log, segment: Segment, position: int) -> tuple[int, int]:
-    """Return how many index entries about batches below `position` are synced (I3)."""
-    offset_count, time_count = segment.entries_below(position)
-    if segment.base_offset != log.state.recovery_base:
-        # It lies wholly below the recovery point, with all its entries.
-        return offset_count, time_count
-    return (
-        min(offset_count, log.state.recovery_index_entries),
-        min(time_count, log.state.recovery_time_entries),
+        trusted=trusted,
     )
 
 
@@ -143,7 +135,7 @@ def reset(log: Log, offset: Offset) -> None:
     hit("log.truncate.begin")
     log.epochs.clear()
     state = replace(
-        _recover_from(log.state, offset, offset, 0, (0, 0)),
+        _recover_from(log.state, offset, offset, 0, NOTHING_TRUSTED),
         start_offset=offset,
         high_watermark=offset,
         cleaned_to=offset,

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from ottla.proto.ids import Offset
 from ottla.replication.log.segment import Segment
+from ottla.replication.log.state import Trusted
 from ottla.replication.storage.failpoints import hit
 from ottla.replication.storage.ports import File
 
@@ -51,8 +52,7 @@ class CheckpointJob:
     recovery_point: Offset
     recovery_base: Offset
     recovery_position: int
-    recovery_index_entries: int
-    recovery_time_entries: int
+    trusted: Trusted
     # The producers at that offset, as bytes.
     producers: bytes
 
