@@ -23,7 +23,7 @@ from ottla.proto.ids import LeaderEpoch, Offset
 from ottla.replication.log.group_commit import GroupCommit
 from ottla.replication.log.handles import Handles
 from ottla.replication.log.log import Log
-from ottla.replication.log.recovery import LogPlace, create_log
+from ottla.replication.log.place import LogPlace, create_log
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.disk import DiskFiles
 from ottla.replication.storage.lmdb_store import LmdbStateStore

@@ -2,15 +2,21 @@
 
     python docs/tour.py DIR [COUNT]
 
-Run it, kill it, run it again: whatever it called acknowledged is there. It is written for readers;
-a node will use group commit (`replication/log/group_commit.py`) and let many writers share a sync.
+Run it, kill it, run it again: whatever it called acknowledged is there. Two at once on one
+directory would write over each other, so the second is refused.
+
+It is written for readers: a node will use group commit (`replication/log/group_commit.py`) and let
+many writers share a sync.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+import uuid
 
+from ottla.proto.errors import ConfigError, StorageError
 from ottla.proto.ids import LeaderEpoch, TopicPartition
 from ottla.proto.records.build import build_batch
 from ottla.proto.records.decode import decode_records
@@ -19,8 +25,9 @@ from ottla.proto.records.record import Record
 from ottla.replication.log.log import Log
 from ottla.replication.log.manager import LogManager
 from ottla.replication.settings import LogSettings
-from ottla.replication.storage.disk import DiskFiles
-from ottla.replication.storage.lmdb_store import LmdbStateStore
+from ottla.replication.storage.directory import DataDirectory
+from ottla.replication.storage.open import open_storage
+from ottla.replication.storage.ports import Files, StateStore
 
 GREETINGS = TopicPartition("greetings", 0)
 
@@ -41,7 +48,7 @@ def write(log: Log, count: int) -> None:
         # With one replica, what it holds is committed.
         log.advance_high_watermark(log.held_offset)
         # Only now may anybody be told.
-        print("acknowledged offset", appended.last_offset, flush=True)
+        print(f"acknowledged offset {appended.last_offset}", flush=True)
 
 
 def read_first(log: Log) -> None:
@@ -52,10 +59,8 @@ def read_first(log: Log) -> None:
             print("offset", record.offset, "says", record.value)
 
 
-def main(root: str, count: int) -> None:
-    files = DiskFiles()
-    files.make_dir(root)
-    store = LmdbStateStore(f"{root}/state")
+def visit(files: Files, store: StateStore, root: str, count: int) -> None:
+    """Open all logs of the directory, write, read, close."""
     logs = LogManager(files, store, root, lambda topic: LogSettings())
     report = logs.open(now_ms=now_ms())
     if GREETINGS not in logs.logs:
@@ -70,10 +75,32 @@ def main(root: str, count: int) -> None:
     write(log, count)
     read_first(log)
     logs.close(broker_epoch=0)
-    store.close()
+
+
+def main(root: str, count: int) -> None:
+    # The real disk, with the faults that OTTLA_FAULTS asks for, if any.
+    storage = open_storage(root, os.environ)
+    # Holds the lock: as long as this object lives, no other process writes here.
+    directory = DataDirectory.open(
+        storage.files,
+        root,
+        node_id=1,
+        cluster_id="tour",
+        strict=False,
+        new_id=lambda: uuid.uuid4().hex,
+    )
+    store = storage.open_store(f"{root}/state")
+    try:
+        visit(storage.files, store, root, count)
+    finally:
+        store.close()
+        directory.close()
 
 
 if __name__ == "__main__":
     if not 2 <= len(sys.argv) <= 3:
         sys.exit("usage: python docs/tour.py DIR [COUNT]")
-    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) == 3 else 10)
+    try:
+        main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) == 3 else 10)
+    except (ConfigError, StorageError) as error:
+        sys.exit(str(error))

@@ -3,13 +3,16 @@
 A table says which command lives where. A command's module is imported when the command is called,
 so that `ottla --help` starts at once and a tool that reads files never loads a network library.
 
-Exit codes: 0 it was done; 1 it was not; 2 the options or arguments are wrong; 70 a bug.
+Exit codes: 0 it was done; 1 it was not; 2 the options or arguments are wrong; 70 a bug; 141 whoever
+read the output went away, as of a program that SIGPIPE ended.
 
 Not here: what a command does.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +26,7 @@ from ottla.proto.errors import ConfigError, InvariantError, OttlaError
 EXIT_FAILED: Final = 1
 EXIT_WRONG_OPTIONS: Final = 2
 EXIT_BUG: Final = 70
+EXIT_READER_GONE: Final = 141
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,13 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, self._rows[name].summary) for name in sorted(self._rows)])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # `--help` and `--version` print while the arguments are read.
+        try:
+            return super().parse_args(ctx, args)
+        except OSError as error:
+            raise click.exceptions.Exit(_tell_system_error(error)) from error
+
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
@@ -84,6 +95,34 @@ class LazyGroup(click.Group):
         except OttlaError as error:
             click.echo(f"ottla: {error}", err=True)
             ctx.exit(EXIT_FAILED)
+        except OSError as error:
+            ctx.exit(_tell_system_error(error))
+
+
+def _tell_system_error(error: OSError) -> int:
+    """Return the exit code for an error that no command expected."""
+    if not _is_of_output(error):
+        click.echo(f"ottla: {error}", err=True)
+        return EXIT_FAILED
+    _let_go_of_output()
+    if isinstance(error, BrokenPipeError):
+        # `ottla … | head`: the reader has seen enough, and nobody has to be told.
+        return EXIT_READER_GONE
+    click.echo(f"ottla: standard output cannot be written: {error.strerror}", err=True)
+    return EXIT_FAILED
+
+
+def _is_of_output(error: OSError) -> bool:
+    # Such an error does not say to which file it happened, but every command prints with `echo`.
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code is click.echo.__code__ for frame, _ in frames)
+
+
+def _let_go_of_output() -> None:
+    """Lead it to nowhere, or the interpreter fails to write the rest again on its way out."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 @click.group(cls=LazyGroup, rows=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})

@@ -12,7 +12,8 @@ from ottla.proto.records.header import BatchHeader, read_header
 from ottla.proto.records.record import Record
 from ottla.replication.log.handles import Handles
 from ottla.replication.log.log import Log
-from ottla.replication.log.recovery import LogPlace, RecoveryReport, create_log, open_log
+from ottla.replication.log.place import LogPlace, create_log
+from ottla.replication.log.recovery import RecoveryReport, open_log
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.faults import FaultPlan, FaultyFiles, Power
 from ottla.replication.storage.memory import MemoryFiles, MemoryStateStore

@@ -3,6 +3,9 @@
 Both only read. `dump` ends with 1 if something could not be told; `verify` with 0 if all is sound,
 1 if not, and 2 if it could not look.
 
+An error of a file is caught where the file is read, and nowhere else: a full standard output is not
+the segment's fault.
+
 Not here: reading and judging (`replication/inspect/`).
 """
 
@@ -11,22 +14,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import click
 
 from ottla.proto.errors import ConfigError, StorageError
 from ottla.replication.inspect.dump import DumpChoice, ProblemItem, dump_file, kind_of
-from ottla.replication.inspect.overview import open_state, overviews
+from ottla.replication.inspect.overview import Overview, open_state, overviews
 from ottla.replication.inspect.partition import PartitionReport
-from ottla.replication.inspect.places import find_place
+from ottla.replication.inspect.places import NO_LOG, find_place
 from ottla.replication.inspect.verify import CannotLookError, VerifyReport, verify_directory
-from ottla.replication.inspect.words import in_words
+from ottla.replication.inspect.words import counted, in_words
 from ottla.replication.storage.disk import DiskFiles
 from ottla.replication.storage.ports import Files
 
 _EXIT_FAILED: Final = 1
 _EXIT_CANNOT_LOOK: Final = 2
+_Told = TypeVar("_Told")
 _PATH: Final = click.Path(path_type=Path)
 _STATE: Final = click.option(
     "--state", "state", type=_PATH, help="Where the state store is; else `state` beside the logs."
@@ -46,7 +50,14 @@ def log() -> None:
     default=None,
     help="Open the batches. People get records unless they refuse; JSON has them if asked for.",
 )
-@click.option("--from", "from_offset", type=int, default=0, metavar="OFFSET", help="Begin here.")
+@click.option(
+    "--from",
+    "from_offset",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="OFFSET",
+    help="Begin here.",
+)
 @click.option("--max-batches", type=click.IntRange(min=0), help="At most so many of each file.")
 @click.option("--full", is_flag=True, help="Do not shorten keys, values and headers.")
 @_STATE
@@ -71,6 +82,7 @@ def dump(
     files = DiskFiles()
     is_whole = True
     for path in paths:
+        _require_exists(path)
         if path.is_dir():
             is_whole &= _tell_directory(files, path, state, as_json=as_json)
             continue
@@ -83,34 +95,52 @@ def dump(
         click.get_current_context().exit(_EXIT_FAILED)
 
 
-def _tell_file(files: Files, path: Path, choice: DumpChoice, *, as_json: bool, full: bool) -> bool:
-    """Return whether all of it could be told."""
-    is_whole = True
+def _require_exists(path: Path) -> None:
     try:
-        for item in dump_file(files, str(path), choice):
-            is_whole = is_whole and not isinstance(item, ProblemItem)
-            click.echo(json.dumps(item.as_json()) if as_json else in_words(item, full=full))
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(f"{path}: no such file or directory.") from None
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _reading(path: Path, items: Iterator[_Told]) -> Iterator[_Told]:
+    """Yield what is read of `path`; an error in the reading, not in the telling, is its own."""
+    try:
+        yield from items
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _tell_file(files: Files, path: Path, choice: DumpChoice, *, as_json: bool, full: bool) -> bool:
+    """Return whether all of it could be told."""
+    is_whole, is_silent = True, choice.batches_max != 0
+    for item in _reading(path, dump_file(files, str(path), choice)):
+        is_whole = is_whole and not isinstance(item, ProblemItem)
+        is_silent = False
+        click.echo(json.dumps(item.as_json()) if as_json else in_words(item, full=full))
+    if is_silent and choice.from_offset and not as_json:
+        click.echo(f"nothing at or above {choice.from_offset}")
     return is_whole
 
 
 def _tell_directory(files: Files, path: Path, state: Path | None, *, as_json: bool) -> bool:
     is_whole = True
-    try:
-        place = find_place(files, _absolute(path))
-        if place is None:
-            raise ConfigError(f"{path} is neither a data directory nor the directory of a log.")
-        store = open_state(files, place.root, str(state) if state else None)
-        for overview in overviews(files, place, store):
-            is_whole = is_whole and not overview.known.problems
-            if as_json:
-                click.echo(json.dumps(overview.as_json()))
-            else:
-                click.echo("\n".join(overview.lines()))
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error}.") from error
+    for overview in _reading(path, _overviews(files, path, state)):
+        is_whole = is_whole and not overview.known.problems
+        if as_json:
+            click.echo(json.dumps(overview.as_json()))
+        else:
+            click.echo("\n".join(overview.lines()))
     return is_whole
+
+
+def _overviews(files: Files, path: Path, state: Path | None) -> Iterator[Overview]:
+    place = find_place(files, _absolute(path), has_state=state is not None)
+    if place is None:
+        raise ConfigError(f"{path} {NO_LOG}")
+    store = open_state(files, place.root, str(state) if state else None)
+    yield from overviews(files, place, store)
 
 
 def _absolute(path: Path) -> str:
@@ -164,7 +194,7 @@ def _report_lines(report: VerifyReport) -> Iterator[str]:
     yield from (f"problem: {problem}" for problem in report.problems)
     unsound = sum(not partition.ok for partition in report.partitions)
     size = sum(partition.bytes for partition in report.partitions)
-    read = f"{len(report.partitions)} partitions, {size} bytes read"
+    read = f"{counted(len(report.partitions), 'partition')}, {size} bytes read"
     if report.ok:
         yield f"sound: {read}"
     else:

@@ -31,6 +31,7 @@ from ottla.replication.log.scan import CheckedWalk, walk
 from ottla.replication.log.segment import Segment, note_of
 from ottla.replication.log.surgery import swap
 from ottla.replication.storage.failpoints import hit
+from ottla.replication.storage.ports import File, Files
 
 # About 160 bytes of memory each.
 KEYS_MAX: Final = 800_000
@@ -59,7 +60,7 @@ def facts_of(log: Log) -> list[SegmentFacts]:
             for number, segment in enumerate(log.segments)
         ]
     except (OSError, CorruptionError) as error:
-        raise log.fail("look at segments", error) from error
+        raise log.fail_reading("look at segments", error) from error
 
 
 def begin_cleaning(log: Log, *, now_ms: int, keys_max: int = KEYS_MAX) -> CleaningJob | None:
@@ -109,28 +110,38 @@ class CleaningJob:
         # How far the keys are known: everything below is clean afterwards.
         self.cleaned_to = plan.dirty_from
         self.horizon_ms = -1
+        # The segment that is being written.
+        self._making: Segment | None = None
+        # A source was deleted while the job ran: nothing of it counts.
+        self.is_abandoned = False
 
     def run(self) -> None:
         hit("log.clean.before")
-        self._find_last_batches()
-        self._map_keys()
-        for bases in self.plan.groups:
-            sources = [self._segments[base] for base in bases]
-            if sources[0].base_offset < max(self.cleaned_to, self.plan.dirty_from):
-                self._clean_group(sources)
+        try:
+            self._find_last_batches()
+            self._map_keys()
+            for bases in self.plan.groups:
+                sources = [self._segments[base] for base in bases]
+                if sources[0].base_offset < max(self.cleaned_to, self.plan.dirty_from):
+                    self._clean_group(sources)
+        except FileNotFoundError:
+            # Retention or a deletion took a source, and its delay was over before we came to it.
+            self.is_abandoned = True
+            if self._making is not None:
+                self._making.remove()
 
     def _find_last_batches(self) -> None:
         for bases in self.plan.groups:
             for base in bases:
                 segment = self._segments[base]
-                for at in walk(segment.reader(), 0, segment.size):
+                for at in walk(_open(self._log.files, segment), 0, segment.size):
                     if at.header.producer_id in self._live_producers:
                         self._last_offsets[at.header.producer_id] = at.header.last_offset
 
     def _map_keys(self) -> None:
         for bases in self.plan.groups:
             for base in bases:
-                for header, batch in _batches(self._segments[base]):
+                for header, batch in _batches(self._log.files, self._segments[base]):
                     if header.base_offset < self.plan.dirty_from:
                         continue
                     if not self._latest.add(_records_of(header, batch)):
@@ -141,15 +152,17 @@ class CleaningJob:
     def _clean_group(self, sources: list[Segment]) -> None:
         cleaned = self._log.new_segment(sources[0].base_offset, suffix=CLEANED_SUFFIX)
         cleaned.create()
+        self._making = cleaned
         is_changed = len(sources) > 1
         crc = 0
         for source in sources:
-            for header, batch in _batches(source):
+            for header, batch in _batches(self._log.files, source):
                 rewritten = self._rewrite(header, batch)
                 is_changed = is_changed or rewritten.is_changed
                 crc = self._take(cleaned, rewritten, crc)
             hit("log.clean.write")
         cleaned.seal()
+        self._making = None
         if not is_changed:
             cleaned.remove()
             return
@@ -193,6 +206,10 @@ class CleaningJob:
 def finish_cleaning(log: Log, job: CleaningJob) -> None:
     """Swap in what the job made, and remember how far the log is clean."""
     log.require_online()
+    if job.is_abandoned:
+        for _, cleaned, _ in job.results:
+            cleaned.remove()
+        return
     cleaned_to = job.cleaned_to
     for sources, cleaned, crc in job.results:
         if all(source in log.segments for source in sources):
@@ -205,8 +222,17 @@ def finish_cleaning(log: Log, job: CleaningJob) -> None:
     hit("log.clean.after")
 
 
-def _batches(segment: Segment) -> Iterator[tuple[BatchHeader, bytes]]:
-    file = segment.reader()
+def _open(files: Files, segment: Segment) -> File:
+    """Open a source for the job alone: the handles of the log belong to its owner's thread."""
+    try:
+        return files.open(segment.path, writable=False)
+    except FileNotFoundError:
+        # It may have been given its other name between the two halves of the line above.
+        return files.open(segment.path, writable=False)
+
+
+def _batches(files: Files, segment: Segment) -> Iterator[tuple[BatchHeader, bytes]]:
+    file = _open(files, segment)
     checked = CheckedWalk(file, 0, segment.size)
     for at in checked:
         yield at.header, file.read_at(at.position, at.header.size)

@@ -80,6 +80,13 @@ class IndexCheck:
         """Take in the next batch of the segment."""
         raise NotImplementedError
 
+    def skip(self, position: int, next_offset: int | None) -> None:
+        """Pass over a damaged batch: what is said of it cannot be held against anything.
+
+        `next_offset` is where the batch behind it begins; None if it is the last one.
+        """
+        raise NotImplementedError
+
     def end(self, *, sealed: bool) -> None:
         """The segment has no more batches; if `sealed`, it never will."""
         if self.complaint is None and self._entry is not None:
@@ -123,6 +130,16 @@ class OffsetIndexCheck(IndexCheck):
         else:
             self._is_inside = True
 
+    def skip(self, position: int, next_offset: int | None) -> None:
+        entry = self._entry
+        if self.complaint is not None or entry is None:
+            return
+        ends_here = next_offset is None or self._base + entry.key < next_offset
+        if entry.value == position or (self._is_inside and ends_here):
+            # With more batches behind it that it covers, Kafka's entry is let go as well.
+            self._is_inside = False
+            self._advance()
+
     def _told(self, entry: Entry) -> str:
         return f"offset {self._base + entry.key}, position {entry.value}"
 
@@ -143,6 +160,13 @@ class TimeIndexCheck(IndexCheck):
             self._check_entry(at, offset)
             if self.complaint is None:
                 self._advance()
+
+    def skip(self, position: int, next_offset: int | None) -> None:
+        while self.complaint is None and self._entry is not None:
+            if next_offset is not None and self._base + self._entry.value >= next_offset:
+                return
+            self._largest = max(self._largest, self._entry.key)
+            self._advance()
 
     def _check_entry(self, at: At, offset: int) -> None:
         entry, last = self._entry, self._last

@@ -25,6 +25,13 @@ from ottla.replication.storage.ports import Files
 EPOCHS_NAME: Final = "leader-epoch-checkpoint"
 RECOVERY_POINTS_NAME: Final = "recovery-point-offset-checkpoint"
 START_OFFSETS_NAME: Final = "log-start-offset-checkpoint"
+# Any of these beside partitions makes a directory a broker's.
+CHECKPOINT_NAMES: Final = (
+    RECOVERY_POINTS_NAME,
+    START_OFFSETS_NAME,
+    "replication-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+)
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 _NAMES: Final = (EPOCHS_NAME, "partition.metadata", "quorum-state")
 _SUFFIXES: Final = (SNAPSHOT_SUFFIX, ".txnindex", ".checkpoint", ".deleted", ".cleaned", ".swap")

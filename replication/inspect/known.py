@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from ottla.proto.errors import CorruptionError
 from ottla.proto.ids import Offset
@@ -36,6 +37,7 @@ from ottla.replication.storage.ports import Files
 
 # Kafka's, ours, or a sentence that says why it cannot be read.
 Snapshot = ProducerStates | list[KafkaProducer] | str
+NOT_TOLD_HOW_FAR: Final = "nothing says how far it was synced: all of it is expected to be sound"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,9 +89,9 @@ def known_to_us(files: Files, directory: str, name: str, store: StateReader) -> 
         return known
     if known.state is None:
         # Between making the directory and writing the record there may have been a crash.
-        is_empty = all(
-            files.size_of(f"{segment_stem(directory, base)}.log") == 0
-            for base in read_names(files, directory).bases
+        names = read_names(files, directory)
+        is_empty = not names.strangers and all(
+            files.size_of(f"{segment_stem(directory, base)}.log") == 0 for base in names.bases
         )
         sentence = f"the state store does not know {name}"
         (known.notes if is_empty else known.problems).append(sentence)
@@ -133,6 +135,10 @@ def known_to_kafka(files: Files, directory: str, name: str) -> Known:
         known.kafka_recovery_point = points.get(name)
     except (CorruptionError, OSError) as error:
         known.problems.append(str(error))
+    if not read_names(files, directory).bases:
+        known.problems.append("it has no segment, and nothing says what it should hold")
+    elif known.kafka_recovery_point is None:
+        known.notes.append(NOT_TOLD_HOW_FAR)
     known.snapshots = snapshot_names(files, directory)
     known.load_snapshot = lambda _, file_name: _load_kafkas(files, directory, file_name)
     return known

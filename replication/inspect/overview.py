@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from ottla.proto.ids import Offset
 from ottla.replication.inspect.kafka_files import KafkaProducer
@@ -15,7 +15,7 @@ from ottla.replication.inspect.known import Known, known_to_kafka, known_to_us
 from ottla.replication.inspect.places import DataPlace, SegmentPlace, read_partition_files
 from ottla.replication.inspect.state_file import STATE_NAME, StateReader, read_state_file
 from ottla.replication.inspect.words import time_in_words
-from ottla.replication.log.state import Intent
+from ottla.replication.log.state import Intent, PartitionState, Pending
 from ottla.replication.producers import Producer, ProducerStates
 from ottla.replication.storage.ports import Files
 
@@ -43,7 +43,10 @@ class Overview:
             "recovery_position": state.recovery_position if state else None,
             "cleaned_to": state.cleaned_to if state else None,
             "gaps_below": state.gaps_below if state else None,
+            "horizon_ms": state.horizon_ms if state and state.horizon_ms >= 0 else None,
             "pending": state.pending.intent.name.lower() if state else None,
+            "pending_offset": state.pending.offset if _is_pending(state) else None,
+            "pending_sources": list(state.pending.sources) if _is_pending(state) else [],
             "epochs": None if known.epochs is None else [list(entry) for entry in known.epochs],
             "snapshot_offset": self.snapshot_offset,
             "producers": [_producer_as_json(producer) for producer in self.producers],
@@ -69,8 +72,10 @@ class Overview:
             )
             yield f"  cleaned to       {state.cleaned_to}"
             yield f"  gaps below       {state.gaps_below}"
+            if state.horizon_ms >= 0:
+                yield f"  tombstones go    {time_in_words(state.horizon_ms)}"
             if state.pending.intent is not Intent.NOTHING:
-                yield f"  pending          {state.pending.intent.name.lower()}"
+                yield f"  pending          {_pending_in_words(state.pending)}"
         elif known.kafka_recovery_point is not None:
             yield f"  recovery point   {known.kafka_recovery_point}"
         for epoch, start in known.epochs or ():
@@ -79,6 +84,20 @@ class Overview:
             yield f"  {_producer_in_words(producer)} (snapshot at {self.snapshot_offset})"
         for place, size in self.segments:
             yield f"  {place.log_name}  {size} bytes"
+
+
+def _is_pending(state: PartitionState | None) -> TypeGuard[PartitionState]:
+    return state is not None and state.pending.intent in (Intent.SWAP, Intent.RESET)
+
+
+def _pending_in_words(pending: Pending) -> str:
+    told = pending.intent.name.lower()
+    if pending.intent is Intent.RESET:
+        return f"{told} to {pending.offset}"
+    if pending.intent is Intent.SWAP:
+        sources = ", ".join(map(str, pending.sources))
+        return f"{told} at {pending.offset}, in the place of the segments at {sources}"
+    return told
 
 
 def _producer_as_json(producer: Producer | KafkaProducer) -> dict[str, Any]:

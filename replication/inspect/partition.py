@@ -7,7 +7,8 @@ deal with that, and the auditor only writes down what it will do.
 W1  nothing is written, and no number in a file decides how much memory is taken
 W2  a *problem* is something that no crash leaves behind; a *note* is something the next start
     mends or finishes by itself
-W3  one damaged batch gives one problem, not one for every batch after it
+W3  one damaged batch gives one problem, not one for every batch after it; below the recovery point
+    the walk goes on behind it, and what it hid is not held against anything else
 
 Not here: what is compared with what inside an index or a producer snapshot (`entries.py`,
 `producer_check.py`), and which partitions there are (`verify.py`).
@@ -20,6 +21,7 @@ from typing import Final
 
 from ottla.proto.ids import FIRST_OFFSET, INT64_MAX, NO_EPOCH, LeaderEpoch, Offset
 from ottla.replication.epochs import EpochHistory
+from ottla.replication.inspect.damage import Behind, find_behind
 from ottla.replication.inspect.entries import (
     OFFSET_ENTRY,
     TIME_ENTRY,
@@ -32,9 +34,10 @@ from ottla.replication.inspect.entries import (
 from ottla.replication.inspect.known import Known
 from ottla.replication.inspect.places import SegmentPlace, read_partition_files
 from ottla.replication.inspect.producer_check import compare_kafka_snapshot, compare_snapshot
+from ottla.replication.inspect.words import counted
 from ottla.replication.log.files import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from ottla.replication.log.scan import At, CheckedWalk
-from ottla.replication.log.state import Intent
+from ottla.replication.log.state import Intent, PartitionState
 from ottla.replication.producers import ProducerStates
 from ottla.replication.storage.ports import File, Files
 
@@ -80,6 +83,8 @@ class _PartitionCheck:
         # Where the next batch is due; None after damage: wherever it comes.
         self._due: Offset | None = None
         self._end = Offset(0)
+        # False behind damage: there was more, and nobody can tell how much.
+        self._is_end_known = True
         # The batch at hand is not where it is due.
         self._is_lost = False
         self._epochs: Final = EpochHistory(known.epochs or ())
@@ -87,8 +92,10 @@ class _PartitionCheck:
         self._producers: Final = ProducerStates()
         self._snapshots: Final = sorted(known.snapshots)
         self._gap_count = 0
-        # Compaction has never been here, or only below the first segment that is left.
-        # From here on the log is complete: nothing retained away, compacted or damaged.
+        # Compaction has never been above it.
+        self._gaps_below: Final = known.state.gaps_below if known.state else Offset(0)
+        # From here on the log is complete: nothing retained away, compacted or damaged. INT64_MAX
+        # behind damage, until the next sound batch.
         self._reach = Offset(0)
         # The recovery point was met where the state says it is, or told not to be there.
         self._met_recovery_point = False
@@ -103,8 +110,7 @@ class _PartitionCheck:
         self._require_recovery_segment(segments)
         if segments:
             first = segments[0].base_offset
-            gaps_below = known.state.gaps_below if known.state else Offset(0)
-            self._reach = Offset(max(first, gaps_below))
+            self._reach = Offset(max(first, self._gaps_below))
             self._due = self._end = first
         elif known.state is not None:
             self._end = known.state.recovery_point
@@ -138,8 +144,8 @@ class _PartitionCheck:
             return False
         if self._due is None:
             self._due = segment.base_offset
-        if self._reach == INT64_MAX:
-            self._reach = segment.base_offset
+            self._end = Offset(max(self._end, segment.base_offset))
+            self._is_end_known = True
         file = self._files.open(f"{self._directory}/{segment.log_name}", writable=False)
         checks = self._open_indexes(segment)
         size = file.size()
@@ -182,30 +188,58 @@ class _PartitionCheck:
         self, segment: SegmentPlace, file: File, size: int, checks: dict[str, IndexCheck]
     ) -> tuple[bool, bool]:
         """Return whether all of the segment was read, and whether the log goes on behind it."""
-        walk = CheckedWalk(file, 0, size)
+        position = 0
+        while True:
+            walk = CheckedWalk(file, position, size)
+            if not self._walk_sound(segment, walk, checks):
+                self._note_cut(segment, walk.position, size)
+                return False, False
+            self._meet_recovery_point(segment, walk.position, None)
+            if walk.problem is None:
+                return True, True
+            sentence = f"{segment.log_name} at {walk.position}: {walk.problem}"
+            is_settled = self._known.is_settled(segment.base_offset, walk.position, self._end)
+            if not is_settled and not walk.is_from_future:
+                self._note(sentence)
+                self._note_cut(segment, walk.position, size)
+                return False, False
+            self._problem(sentence)
+            behind = find_behind(file, walk.position, size, self._end) if is_settled else None
+            if behind is None:
+                self._lose_the_rest(segment)
+                return False, True
+            self._pass_over(walk.position, behind, checks)
+            position = behind.position
+
+    def _walk_sound(
+        self, segment: SegmentPlace, walk: CheckedWalk, checks: dict[str, IndexCheck]
+    ) -> bool:
+        """Take in batches while they are sound; return False if the next start cuts the log."""
         for at in walk:
             self._meet_recovery_point(segment, at.position, at.header.base_offset)
             if not self._check_batch(segment, at):
-                self._note_cut(segment, at.position, size)
-                return False, False
+                return False
             if self._is_lost:
                 # Its indexes cannot be judged any more (W3).
                 checks.clear()
             for check in checks.values():
                 check.batch(at)
             self._take(at)
-        self._meet_recovery_point(segment, walk.position, None)
-        if walk.problem is None:
-            return True, True
-        sentence = f"{segment.log_name} at {walk.position}: {walk.problem}"
-        is_settled = self._known.is_settled(segment.base_offset, walk.position, self._end)
-        if is_settled or walk.is_from_future:
-            self._problem(sentence)
-            self._due, self._reach = None, Offset(INT64_MAX)
-            return False, True
-        self._note(sentence)
-        self._note_cut(segment, walk.position, size)
-        return False, False
+        return True
+
+    def _lose_the_rest(self, segment: SegmentPlace) -> None:
+        """What lies behind the damage in this segment cannot be found (W3)."""
+        self._due, self._reach, self._is_end_known = None, Offset(INT64_MAX), False
+        state = self._known.state
+        if state is not None and segment.base_offset == state.recovery_base:
+            self._met_recovery_point = True
+
+    def _pass_over(self, position: int, behind: Behind, checks: dict[str, IndexCheck]) -> None:
+        """Go on behind a damaged batch: the next one tells where (W3)."""
+        self._due, self._reach, self._is_end_known = None, Offset(INT64_MAX), False
+        self.report.bytes += behind.position - position
+        for check in checks.values():
+            check.skip(position, behind.base_offset)
 
     def _note_cut(self, segment: SegmentPlace, position: int, size: int) -> None:
         self._note(f"{segment.log_name} will be cut at start: {size - position} bytes go")
@@ -258,7 +292,7 @@ class _PartitionCheck:
         if is_settled:
             # Where it belongs nobody can tell: the next one tells where the log goes on (W3).
             self._due, self._end = None, Offset(due + at.header.last_offset_delta + 1)
-            self._reach = Offset(max(self._reach, base))
+            self._reach = Offset(INT64_MAX)
         return f"a batch at offset {base} where {due} was due"
 
     def _is_gap_allowed(self, due: Offset, base: Offset, *, is_settled: bool = True) -> bool:
@@ -304,10 +338,14 @@ class _PartitionCheck:
         self.report.batches += 1
         self.report.records += header.count
         self.report.bytes += header.size
-        if not self._is_lost:
-            self._take_snapshots(header.base_offset)
-            if self._due is not None or header.base_offset >= self._end:
-                self._due = self._end = header.next_offset
+        if self._is_lost:
+            return
+        if self._reach == INT64_MAX:
+            self._reach = Offset(max(header.base_offset, self._gaps_below))
+        self._take_snapshots(header.base_offset)
+        if self._due is not None or header.base_offset >= self._end:
+            self._due = self._end = header.next_offset
+            self._is_end_known = True
         self._producers.record(header, Offset(header.base_offset), header.max_timestamp)
 
     # -- producers -------------------------------------------------------------------------------
@@ -316,7 +354,7 @@ class _PartitionCheck:
         """Compare the snapshots that lie at or below `offset`; with None all that are left."""
         while self._snapshots and (offset is None or self._snapshots[0][0] <= offset):
             at_offset, name = self._snapshots.pop(0)
-            if offset is None and at_offset > self._end:
+            if offset is None and at_offset > self._end and self._is_end_known:
                 self._note(f"the producer snapshot at {at_offset} lies above the end {self._end}")
                 continue
             self._compare_snapshot(at_offset, name)
@@ -380,8 +418,9 @@ class _PartitionCheck:
         start = known.start_offset if known.start_offset is not None else first
         self.report.start_offset, self.report.end_offset = max(start, first), end
         if self._gap_count:
-            self._note(f"{self._gap_count} gaps in the offsets, as compaction leaves them")
-        if start > end:
+            gaps = counted(self._gap_count, "gap")
+            self._note(f"{gaps} in the offsets, as compaction leaves them")
+        if start > end and self._is_end_known:
             self._problem(f"the log ends at {end}, below its start {start}")
         state = known.state
         if state is None:
@@ -395,14 +434,18 @@ class _PartitionCheck:
                 f"{state.recovery_position} of {state.recovery_base:020d}.log, "
                 f"where no batch begins"
             )
-        if end < state.recovery_point:
-            self._problem(f"the log ends at {end}, and was synced to {state.recovery_point}")
-        if end < state.high_watermark:
-            self._problem(f"the log ends at {end}, below its high watermark {state.high_watermark}")
+        if self._is_end_known:
+            self._check_end(state, end)
         if state.high_watermark < state.start_offset:
             self._note(
                 f"the high watermark {state.high_watermark} was written before the start moved to "
                 f"{state.start_offset}"
             )
+
+    def _check_end(self, state: PartitionState, end: Offset) -> None:
+        if end < state.recovery_point:
+            self._problem(f"the log ends at {end}, and was synced to {state.recovery_point}")
+        if end < state.high_watermark:
+            self._problem(f"the log ends at {end}, below its high watermark {state.high_watermark}")
         if state.epochs and state.epochs[-1].start_offset > end:
             self._note(f"epoch {state.epochs[-1].epoch} begins above the end: forgotten at start")

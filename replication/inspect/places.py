@@ -12,13 +12,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.proto.ids import Offset
-from ottla.replication.inspect.kafka_files import is_kafkas
+from ottla.replication.inspect.kafka_files import CHECKPOINT_NAMES, is_kafkas
 from ottla.replication.inspect.state_file import STATE_NAME
+from ottla.replication.inspect.words import counted
 from ottla.replication.log.files import CLEANED_SUFFIX, LOG_SUFFIX, read_names
 from ottla.replication.log.manager import partition_named
 from ottla.replication.log.state import Intent, PartitionState
 from ottla.replication.storage.directory import META_NAME
 from ottla.replication.storage.ports import Files
+
+# Said of a path that `find_place` does not know.
+NO_LOG: Final = "holds no log: it is neither a data directory nor the directory of a log."
+_MARKS: Final = frozenset((META_NAME, STATE_NAME, *CHECKPOINT_NAMES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +59,29 @@ class DataPlace:
     is_whole: bool
 
 
-def find_place(files: Files, path: str) -> DataPlace | None:
-    """Return what `path` is, or None if it is no directory that holds logs."""
+def find_place(files: Files, path: str, *, has_state: bool = False) -> DataPlace | None:
+    """Return what `path` is, or None if it is no directory that holds logs.
+
+    Many a directory is called like a partition (`/etc/dbus-1`). That of a log has segments, or
+    stands where a node or a broker has left its mark, or its state is known from elsewhere.
+    """
     if not files.is_dir(path):
         return None
     root, _, name = path.rpartition("/")
     names = files.list_dir(path)
-    if partition_named(name) and read_names(files, path).bases:
+    if partition_named(name) and _has_segments(files, path):
         return DataPlace(root or "/", (name,), is_whole=False)
     partitions = tuple(
         name for name in names if partition_named(name) and files.is_dir(f"{path}/{name}")
     )
-    if not partitions and META_NAME not in names and STATE_NAME not in names:
+    is_marked = has_state or not _MARKS.isdisjoint(names)
+    if not is_marked and not any(_has_segments(files, f"{path}/{name}") for name in partitions):
         return None
     return DataPlace(path, partitions, is_whole=True)
+
+
+def _has_segments(files: Files, directory: str) -> bool:
+    return bool(read_names(files, directory).bases)
 
 
 def read_partition_files(
@@ -82,7 +96,8 @@ def read_partition_files(
         segments = _after_pending(segments, leftovers, state, notes)
         segments = _after_start(segments, state, notes)
     if leftovers:
-        notes.append(f"{len(leftovers)} files wait to be removed, the first is {leftovers[0]}")
+        waiting = counted(len(leftovers), "file")
+        notes.append(f"the next start removes {waiting}, the first is {leftovers[0]}")
     for name in names.strangers:
         if state is not None or not is_kafkas(name):
             notes.append(f"{name} is not a file of a log")
@@ -127,7 +142,7 @@ def _after_start(
         below += 1
     if below:
         notes.append(
-            f"{below} segments lie below the start offset {state.start_offset}; "
-            f"the next start removes them"
+            f"the next start removes {counted(below, 'segment')} below the start offset "
+            f"{state.start_offset}"
         )
     return segments[below:]

@@ -16,13 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.proto.errors import CorruptionError, StorageError
+from ottla.replication.inspect.kafka_files import CHECKPOINT_NAMES, EPOCHS_NAME
 from ottla.replication.inspect.known import known_to_kafka, known_to_us
 from ottla.replication.inspect.partition import PartitionReport, check_partition
-from ottla.replication.inspect.places import DataPlace, find_place
+from ottla.replication.inspect.places import NO_LOG, DataPlace, find_place
 from ottla.replication.inspect.state_file import STATE_NAME, StateReader, read_state_file
 from ottla.replication.log.manager import partition_named
 from ottla.replication.log.state import PARTITION_PREFIX, Intent, decode_state
-from ottla.replication.storage.directory import LOCK_NAME
+from ottla.replication.storage.directory import LOCK_NAME, META_NAME
 from ottla.replication.storage.ports import Files
 
 
@@ -76,11 +77,13 @@ def verify_directory(
     """Read every byte of a data directory, or of one partition, or raise `CannotLookError`."""
     path = path.rstrip("/") or "/"
     try:
-        place = find_place(files, path)
+        if not files.exists(path):
+            raise CannotLookError(f"{path}: no such file or directory.")
+        place = find_place(files, path, has_state=state_path is not None)
     except OSError as error:
         raise CannotLookError(f"{path} cannot be read: {error}.") from error
     if place is None:
-        raise CannotLookError(f"{path} is neither a data directory nor the directory of a log.")
+        raise CannotLookError(f"{path} {NO_LOG}")
     with _locked(files, place.root, force=force):
         return _verify_place(files, place, state_path, read_state, gaps_allowed=gaps_allowed)
 
@@ -121,13 +124,17 @@ def _verify_place(
     gaps_allowed: bool,
 ) -> VerifyReport:
     report = VerifyReport()
-    store = _open_state(files, place.root, state_path, read_state, report)
+    store = _open_state(files, place, state_path, read_state, report)
     for name in place.partitions:
         directory = f"{place.root}/{name}"
-        if store is None:
-            known = known_to_kafka(files, directory, name)
-        else:
-            known = known_to_us(files, directory, name, store)
+        try:
+            if store is None:
+                known = known_to_kafka(files, directory, name)
+            else:
+                known = known_to_us(files, directory, name, store)
+        except OSError as error:
+            report.partitions.append(PartitionReport(name, [f"it cannot be read: {error}"]))
+            continue
         known.gaps_allowed = gaps_allowed
         report.partitions.append(check_partition(files, directory, known))
     if store is not None and place.is_whole:
@@ -137,19 +144,38 @@ def _verify_place(
 
 def _open_state(
     files: Files,
-    root: str,
+    place: DataPlace,
     state_path: str | None,
     read_state: Callable[[str], StateReader],
     report: VerifyReport,
 ) -> StateReader | None:
-    path = state_path or f"{root}/{STATE_NAME}"
+    path = state_path or f"{place.root}/{STATE_NAME}"
     if state_path is None and not files.exists(path):
+        if place.is_whole and _is_ours(files, place):
+            report.problems.append(
+                f"the state store {path} is missing; if it is elsewhere, --state says where"
+            )
         return None
     try:
         return read_state(path)
     except StorageError as error:
         report.problems.append(str(error))
         return None
+
+
+def _is_ours(files: Files, place: DataPlace) -> bool:
+    """Return whether a node of ours has kept logs here: a broker leaves files that we never make.
+
+    Before there is a partition, a node may have come no further than its identity.
+    """
+    names = files.list_dir(place.root)
+    if META_NAME not in names or not place.partitions:
+        return False
+    if any(name in names for name in CHECKPOINT_NAMES):
+        return False
+    return not any(
+        files.exists(f"{place.root}/{partition}/{EPOCHS_NAME}") for partition in place.partitions
+    )
 
 
 def _find_missing(place: DataPlace, store: StateReader, report: VerifyReport) -> None:

@@ -112,6 +112,11 @@ def _printable(head: bytes, *, is_cut: bool) -> str | None:
     return None
 
 
+def counted(count: int, thing: str) -> str:
+    """Return how many things there are: `1 partition`, `2 partitions`."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
 def time_in_words(timestamp: int) -> str:
     """Return a time as a date in UTC, or the bare number if it is none."""
     if timestamp == NO_TIMESTAMP:

@@ -180,7 +180,7 @@ def append_as_follower(
         body = view[position : position + header.size]
         run.add(header.size, header.last_offset, header.max_timestamp, body)
         if header.base_offset > end_offset:
-            log.gaps_below = Offset(header.base_offset)
+            log.take_gap(header.next_offset)
         end_offset = header.next_offset
         if header.leader_epoch > log.epochs.latest:
             log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))

@@ -70,6 +70,8 @@ class GroupCommit:
                 self._log.finish_sync(job)
                 self._on_synced(self._log.synced_offset)
                 self._release(None)
+            # A checkpoint may have synced what somebody waits for: then there was no job.
+            self._release(None)
             if self._log.offline is not None:
                 self._release(StorageError(f"{self._log.name} is offline: {self._log.offline}"))
         except Exception as error:

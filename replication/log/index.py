@@ -168,13 +168,14 @@ class SparseIndex:
         self._view = None
 
     def _mapped(self) -> memoryview:
-        if self._view is None or len(self._view) < self._saved:
+        view = self._view
+        if view is None or len(view) < self._saved:
             file = self._files.open(self.path, writable=False)
             try:
-                self._view = file.map()
+                view = self._view = file.map()
             finally:
                 file.close()
-        return self._view
+        return view
 
 
 def _floor(

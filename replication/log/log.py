@@ -19,6 +19,7 @@ looking up a time (`lookup.py`), deciding what is committed (the replica).
 
 from __future__ import annotations
 
+import errno
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ottla.proto.errors import CorruptionError, ErrorCode, RequestError, StorageError, ensure
-from ottla.proto.ids import INT32_MAX, LeaderEpoch, Offset
+from ottla.proto.ids import FIRST_OFFSET, INT32_MAX, LeaderEpoch, Offset
 from ottla.proto.records.compression import CODEC_NAMES, Codec
 from ottla.proto.records.header import TimestampType
 from ottla.proto.records.validate import BatchLimits
@@ -97,6 +98,8 @@ class Log:
         self.state = state
         # Offsets of the producer snapshots in the store, oldest first.
         self.snapshots = snapshots
+        # Of snapshots that recovery found and does not believe: the next checkpoint drops them.
+        self.stale_snapshots: list[Offset] = []
         self.end_offset = end_offset
         # Recovery ends with a sync, so all that was found is durable.
         self.synced_offset = end_offset
@@ -171,6 +174,15 @@ class Log:
     ) -> int:
         """Append what a leader sent, all or nothing (rule 45); return how many batches."""
         return append_as_follower(self, batches, now_ms=now_ms, gaps_allowed=gaps_allowed)
+
+    def take_gap(self, below: Offset) -> None:
+        """Expect gaps in the offsets below `below`; the first time durably, before any is written.
+
+        Else a restart would take the gap for lost bytes, and cut what follows.
+        """
+        self.gaps_below = Offset(max(self.gaps_below, below))
+        if self.state.gaps_below == FIRST_OFFSET:
+            self.commit_state(replace(self.state, gaps_below=self.gaps_below))
 
     def took_in(self, segment: Segment, end_offset: Offset, now_ms: int) -> None:
         """Take note of batches that were written to a segment."""
@@ -261,7 +273,7 @@ class Log:
         try:
             return self._slice(offset, bytes_max, bound)
         except (OSError, CorruptionError) as error:
-            raise self.fail("read", error) from error
+            raise self.fail_reading("read", error) from error
 
     def _slice(self, offset: Offset, bytes_max: int, bound: Offset) -> LogSlice | None:
         for number in range(self.segment_number(offset), len(self.segments)):
@@ -308,9 +320,9 @@ class Log:
         return self.unsynced.job(self.end_offset, lambda: self.files.sync_dir(self.directory))
 
     def finish_sync(self, job: SyncJob) -> None:
-        """Take note that the job is done."""
+        """Take note that the job is done. An offline log learns nothing any more (L5)."""
         self.unsynced.done(job, self.active)
-        if job.target > self.synced_offset:
+        if self.offline is None and job.target > self.synced_offset:
             self.synced_offset = job.target
 
     def abandon(self, error: Exception) -> StorageError:
@@ -359,7 +371,7 @@ class Log:
             partition_key(self.name): encode_state(self._state_after(job)),
             producers_key(self.name, job.recovery_point): job.producers,
         }
-        for old in self._snapshots_after(job)[1]:
+        for old in (*self._snapshots_after(job)[1], *self.stale_snapshots):
             changes[producers_key(self.name, old)] = None
         return changes
 
@@ -367,6 +379,7 @@ class Log:
         """Take note that the job ran and its changes are committed."""
         self.state = self._state_after(job)
         self.snapshots = self._snapshots_after(job)[0]
+        self.stale_snapshots = []
         self.finish_sync(job.sync)
         hit("log.snapshot.after")
 
@@ -442,6 +455,12 @@ class Log:
     def require_no_jobs(self) -> None:
         running = self.unsynced.jobs_running
         ensure(running == 0, "no sync runs while bytes are removed", log=self.name)
+
+    def fail_reading(self, what: str, error: Exception) -> StorageError:
+        """Like `fail`, except that running out of descriptors is no fault of the disk."""
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            return StorageError(f"{self.name}: {what}: too many open files (see `ulimit -n`)")
+        return self.fail(what, error)
 
     def fail(self, what: str, error: Exception) -> StorageError:
         """Go offline (L5), and return the error to raise."""

@@ -45,7 +45,7 @@ def first_at_or_after(
             if found is not None:
                 return found
     except (OSError, CorruptionError) as error:
-        raise log.fail("look-up by time", error) from error
+        raise log.fail_reading("look-up by time", error) from error
     return None
 
 
@@ -82,24 +82,32 @@ def latest_timestamp(log: Log) -> TimedOffset | None:
     """Return the readable record with the largest timestamp; of several, the first."""
     log.require_online()
     try:
-        largest = max(_largest_readable(log, segment) for segment in log.segments)
+        largest = max(segment.newest_timestamp() for segment in log.segments)
+        found = first_at_or_after(log, largest) if largest >= 0 else None
+        if found is None and largest >= 0:
+            # The largest time is below the start, or that of a batch which compaction has emptied.
+            largest = max(_largest_readable(log, segment) for segment in log.segments)
+            found = first_at_or_after(log, largest) if largest >= 0 else None
     except (OSError, CorruptionError) as error:
-        raise log.fail("look-up by time", error) from error
-    return first_at_or_after(log, largest) if largest >= 0 else None
+        raise log.fail_reading("look-up by time", error) from error
+    return found
 
 
 def _largest_readable(log: Log, segment: Segment) -> int:
-    if segment.base_offset >= log.start_offset:
-        return segment.newest_timestamp()
-    # The start lies in this segment, perhaps in a batch, and the largest time below it.
+    """Return the largest time of any record in a segment that may be read, header by header."""
     at = segment.find(log.start_offset)
     if at is None:
         return NO_TIMESTAMP
-    later = walk(segment.reader(), at.end_position, segment.size)
-    times = [found.header.max_timestamp for found in later]
-    batch = segment.reader().read_at(at.position, at.header.size)
-    try:
-        times += [r.timestamp for r in iterate_records(batch) if r.offset >= log.start_offset]
-    except RecordsError:
+    times = [NO_TIMESTAMP]
+    if at.header.base_offset < log.start_offset:
+        batch = segment.reader().read_at(at.position, at.header.size)
+        try:
+            times += [r.timestamp for r in iterate_records(batch) if r.offset >= log.start_offset]
+        except RecordsError:
+            times.append(at.header.max_timestamp)
+    elif at.header.count:
         times.append(at.header.max_timestamp)
-    return max(times, default=NO_TIMESTAMP)
+    for later in walk(segment.reader(), at.end_position, segment.size):
+        if later.header.count:
+            times.append(later.header.max_timestamp)
+    return max(times)

@@ -13,6 +13,7 @@ Not here: which partitions ought to exist (the metadata says that), and threads.
 
 from __future__ import annotations
 
+import errno
 import re
 import struct
 from collections.abc import Callable
@@ -20,16 +21,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ottla.proto.errors import CorruptionError, StorageError, ensure
-from ottla.proto.ids import TopicPartition
+from ottla.proto.ids import NO_TIMESTAMP, TopicPartition
 from ottla.replication.compaction.cleaner import CleaningReport, clean, facts_of
 from ottla.replication.log.handles import Handles
 from ottla.replication.log.log import Log
-from ottla.replication.log.recovery import (
-    LogPlace,
-    RecoveryReport,
-    create_log,
-    open_log,
-)
+from ottla.replication.log.place import LogPlace, create_log
+from ottla.replication.log.recovery import RecoveryReport, open_log
 from ottla.replication.log.retention import start_after_retention
 from ottla.replication.log.state import (
     CLEAN_SHUTDOWN_KEY,
@@ -88,6 +85,8 @@ class LogManager:
         self._settings_of: Final = settings_of
         self.handles: Final = Handles(files)
         self.logs: Final[dict[TopicPartition, Log]] = {}
+        # Directories of deleted partitions that wait to be removed.
+        self._buried: list[str] = []
         # Why the whole directory is offline, or None.
         self.offline: str | None = None
 
@@ -100,7 +99,7 @@ class LogManager:
         for name in self._files.list_dir(self._root):
             path = f"{self._root}/{name}"
             if _DELETED_NAME.fullmatch(name) and self._files.is_dir(path):
-                self._remove_tree(path, report)
+                self._remove_tree(path, report.notes)
             elif (partition := partition_named(name)) and self._files.is_dir(path):
                 self._open_partition(partition, report, now_ms)
         self._settle(report)
@@ -198,13 +197,18 @@ class LogManager:
         ensure(partition not in self.logs, "a partition is created once", partition=partition)
         try:
             log = create_log(self._place(partition))
-        except OSError as error:
+        except (OSError, StorageError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+                sentence = f"create {partition}: too many open files (see `ulimit -n`)"
+                raise StorageError(sentence) from error
             raise self._take_offline(f"create {partition}", error) from error
+        # Its file is opened when something is written to it.
+        log.active.release()
         self.logs[partition] = log
         return log
 
     def delete(self, partition: TopicPartition) -> None:
-        """Remove a partition, for ever (M2). The files themselves go with `purge` or at next start.
+        """Remove a partition, for ever (M2). Its files go with the next `retain`, or at next start.
 
         The order: the intent is committed; the directory gets another name; the record goes. After
         a crash in between, the next start finishes it.
@@ -234,21 +238,23 @@ class LogManager:
             number = 0
             while self._files.exists(f"{place.directory}.{number}{_DELETED_SUFFIX}"):
                 number += 1
-            self._files.rename(place.directory, f"{place.directory}.{number}{_DELETED_SUFFIX}")
+            buried = f"{place.directory}.{number}{_DELETED_SUFFIX}"
+            self._files.rename(place.directory, buried)
             self._files.sync_dir(self._root)
+            self._buried.append(buried)
         self._forget(place.name)
 
     def _forget(self, name: str) -> None:
         keys = [key for key, _ in self._store.scan(producers_prefix(name))]
         self._store.commit(forgotten(name, keys))
 
-    def _remove_tree(self, path: str, report: StartReport) -> None:
+    def _remove_tree(self, path: str, notes: list[str]) -> None:
         try:
             for name in self._files.list_dir(path):
                 self._files.remove(f"{path}/{name}")
             self._files.remove_dir(path)
         except OSError as error:
-            report.notes.append(f"{path} was to be removed: {error}")
+            notes.append(f"{path} was to be removed: {error}")
 
     # -- keeping house ---------------------------------------------------------------------------
 
@@ -261,7 +267,8 @@ class LogManager:
         """Commit the recovery points of jobs that ran, in one transaction (M3)."""
         changes: dict[bytes, bytes | None] = {}
         for log, job in jobs:
-            changes.update(log.checkpoint_changes(job))
+            if log.offline is None:
+                changes.update(log.checkpoint_changes(job))
         hit("log.checkpoint.before")
         try:
             self._store.commit(changes)
@@ -271,7 +278,10 @@ class LogManager:
             raise self._take_offline("checkpoint", error) from error
         hit("log.checkpoint.after")
         for log, job in jobs:
-            log.finish_checkpoint(job)
+            if log.offline is None:
+                log.finish_checkpoint(job)
+            else:
+                log.finish_sync(job.sync)
 
     def checkpoint(self) -> int:
         """Move the recovery point of every log to its end, here and now; return how many moved."""
@@ -294,10 +304,14 @@ class LogManager:
     def retain(self, *, now_ms: int) -> int:
         """Roll what is old, remove what is too old or too much; return how many segments went."""
         dropped = 0
+        while self._buried:
+            # What cannot be removed now is removed at the next start, which also says so.
+            self._remove_tree(self._buried.pop(), [])
         for log in list(self.logs.values()):
             if log.offline is not None:
                 continue
-            log.maybe_roll(now_ms)
+            if not log.maybe_roll(now_ms):
+                self._roll_if_expired(log, now_ms)
             before = len(log.segments)
             start = start_after_retention(
                 facts_of(log),
@@ -312,6 +326,16 @@ class LogManager:
             purge(log, now_ms=now_ms)
             log.producers.expire(now_ms, log.settings.producer_expiry_ms)
         return dropped
+
+    def _roll_if_expired(self, log: Log, now_ms: int) -> None:
+        """Let the newest segment go too, if all of it is too old: no record outlives its time."""
+        limit, active = log.settings.retention_ms, log.active
+        if not log.settings.delete or limit < 0 or active.size == 0:
+            return
+        newest = facts_of(log)[-1].max_timestamp
+        is_expired = newest != NO_TIMESTAMP and now_ms - newest > limit
+        if is_expired and log.end_offset <= log.high_watermark:
+            log.roll()
 
     def clean(self, *, now_ms: int) -> dict[TopicPartition, CleaningReport]:
         """Clean every log that is due, here and now."""
@@ -337,8 +361,10 @@ class LogManager:
         )
 
     def _on_failure(self, log: Log, error: Exception) -> None:
-        # Bad bytes are that log's own trouble; a disk that refuses is everybody's.
-        if not isinstance(error, CorruptionError):
+        # Bad bytes, or no descriptor left, are that log's own trouble; a disk that refuses is
+        # everybody's.
+        is_shortage = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+        if not (isinstance(error, CorruptionError) or is_shortage):
             self._take_offline(log.name, error)
 
     def _take_offline(self, what: str, error: Exception) -> StorageError:

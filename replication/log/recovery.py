@@ -17,7 +17,6 @@ Not here: which partitions exist (`manager.py`).
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,9 +30,9 @@ from ottla.replication.log.files import (
     read_names,
     segment_stem,
 )
-from ottla.replication.log.handles import Handles
 from ottla.replication.log.intents import finish_pending
 from ottla.replication.log.log import Log
+from ottla.replication.log.place import LogPlace
 from ottla.replication.log.rebuild import rebuild_producers
 from ottla.replication.log.scan import CheckedWalk, walk
 from ottla.replication.log.segment import Segment
@@ -42,16 +41,13 @@ from ottla.replication.log.state import (
     PartitionState,
     Trusted,
     decode_state,
-    encode_state,
     new_state,
     partition_key,
     producers_prefix,
     snapshot_offset,
 )
 from ottla.replication.producers import ProducerStates
-from ottla.replication.settings import LogSettings
 from ottla.replication.storage.failpoints import hit
-from ottla.replication.storage.ports import Files, StateStore
 
 _REWRITE_BYTES: Final = 1 << 20
 
@@ -72,32 +68,6 @@ class RecoveryReport:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogPlace:
-    """Where a log lives, and what it is opened with."""
-
-    name: str
-    directory: str
-    files: Files
-    store: StateStore
-    handles: Handles
-    settings: LogSettings
-    on_failure: Callable[[Log, Exception], None] = lambda log, error: None
-
-
-def create_log(place: LogPlace, *, start_offset: Offset = FIRST_OFFSET) -> Log:
-    """Make an empty log. Durable when it returns: directory, first segment, state."""
-    files = place.files
-    files.make_dir(place.directory)
-    files.sync_dir(place.directory.rpartition("/")[0] or "/")
-    state = new_state(start_offset)
-    segment = Segment(files, place.directory, start_offset, place.settings, handles=place.handles)
-    segment.create()
-    files.sync_dir(place.directory)
-    place.store.commit({partition_key(place.name): encode_state(state)})
-    return _log(place, [segment], start_offset, EpochHistory(), ProducerStates(), state, [])
-
-
 def open_log(place: LogPlace, *, now_ms: int) -> tuple[Log, RecoveryReport]:
     """Return the log as the disk has it; offline, with the reason, if it is damaged (R1).
 
@@ -105,32 +75,6 @@ def open_log(place: LogPlace, *, now_ms: int) -> tuple[Log, RecoveryReport]:
     the manager does it for all logs at once.
     """
     return _Opening(place, now_ms).run()
-
-
-def _log(
-    place: LogPlace,
-    segments: list[Segment],
-    end_offset: Offset,
-    epochs: EpochHistory,
-    producers: ProducerStates,
-    state: PartitionState,
-    snapshots: list[Offset],
-) -> Log:
-    return Log(
-        name=place.name,
-        directory=place.directory,
-        files=place.files,
-        store=place.store,
-        handles=place.handles,
-        settings=place.settings,
-        segments=segments,
-        end_offset=end_offset,
-        epochs=epochs,
-        producers=producers,
-        state=state,
-        snapshots=snapshots,
-        on_failure=place.on_failure,
-    )
 
 
 class _Opening:
@@ -215,14 +159,7 @@ class _Opening:
         place = self.place
         for base in names.bases:
             size = place.files.size_of(segment_stem(place.directory, base) + ".log")
-            segment = Segment(
-                place.files,
-                place.directory,
-                base,
-                place.settings,
-                size=size,
-                handles=place.handles,
-            )
+            segment = place.segment(base, size=size)
             self.segments.append(segment)
         self._drop_below_start()
         if self.segments:
@@ -242,14 +179,10 @@ class _Opening:
             )
 
     def _begin_first_segment(self) -> None:
-        start = self.state.recovery_point if self.state else FIRST_OFFSET
-        segment = Segment(
-            self.place.files,
-            self.place.directory,
-            start,
-            self.place.settings,
-            handles=self.place.handles,
-        )
+        self._begin_segment(Offset(max(self._state.recovery_point, self._state.start_offset)))
+
+    def _begin_segment(self, start: Offset) -> None:
+        segment = self.place.segment(start)
         segment.create()
         self.place.files.sync_dir(self.place.directory)
         self.segments.append(segment)
@@ -258,8 +191,10 @@ class _Opening:
         start = self.state.start_offset if self.state else FIRST_OFFSET
         count = 0
         while count + 1 < len(self.segments) and self.segments[count + 1].base_offset <= start:
-            # A wrong name must not make a segment look older than it is.
-            self._check_sealed(count)
+            # A wrong name must not make a segment look older than it is. What was not synced may
+            # be torn, and is deleted all the same.
+            if self.segments[count + 1].base_offset <= self._state.recovery_point:
+                self._check_sealed(count)
             count += 1
         for segment in self.segments[:count]:
             segment.remove()
@@ -286,7 +221,17 @@ class _Opening:
             self.report.damage = (
                 f"the log ends at {end_offset}, below its high watermark {state.high_watermark}"
             )
+        if end_offset < state.start_offset:
+            return self._start_over(state.start_offset)
         return end_offset
+
+    def _start_over(self, start: Offset) -> Offset:
+        """All that is left lies below the start: it was deleted, and its successors not synced."""
+        while self.segments:
+            self.segments.pop().remove()
+        self._begin_segment(start)
+        self.touched = [*self.segments]
+        return start
 
     def _first_to_check(self, state: PartitionState) -> int:
         """Return the number of the segment that holds the recovery point, ready to be resumed."""
@@ -409,7 +354,13 @@ class _Opening:
             position += len(piece)
 
     def _misplaced(self, base_offset: int, epoch: int, expected: Offset) -> str | None:
-        if base_offset < expected or (base_offset > expected and not self.place.settings.compact):
+        # Without a record nobody knows but the topic's policy of today.
+        is_gap_allowed = (
+            self.place.settings.compact
+            if self.is_unknown
+            else self._state.gaps_below > FIRST_OFFSET
+        )
+        if base_offset < expected or (base_offset > expected and not is_gap_allowed):
             return f"a batch at offset {base_offset} where {expected} was due"
         latest = self.epochs.epoch_at(Offset(base_offset))
         if epoch < latest:
@@ -463,14 +414,17 @@ class _Opening:
         state = self._state
         if self.epochs.drop_above(end_offset):
             self.report.notes.append(f"epochs beyond the end {end_offset} forgotten")
-        snapshots = [offset for offset in self._snapshots() if offset <= end_offset]
-        log = _log(
-            self.place, self.segments, end_offset, self.epochs, ProducerStates(), state, snapshots
+        found = self._snapshots()
+        snapshots = [offset for offset in found if offset <= end_offset]
+        log = self.place.log(
+            self.segments, end_offset, self.epochs, ProducerStates(), state, snapshots
         )
         log.gaps_below = Offset(max(log.gaps_below, self.gaps_below))
+        log.stale_snapshots = [offset for offset in found if offset > end_offset]
         log.producers = rebuild_producers(log, end_offset, self.now_ms)
         if self.touched:
-            log.synced_offset = Offset(min(state.recovery_point, end_offset))
+            recovered_from = max(state.recovery_point, log.start_offset)
+            log.synced_offset = Offset(min(recovered_from, end_offset))
             for segment in self.touched:
                 if segment in self.segments:
                     log.unsynced.began(segment)
@@ -480,11 +434,8 @@ class _Opening:
         """Return a log that serves nothing and keeps every byte (R1)."""
         self.report.damage = reason
         self.report.notes.append(reason)
-        segments = self.segments or [
-            Segment(self.place.files, self.place.directory, FIRST_OFFSET, self.place.settings)
-        ]
-        log = _log(
-            self.place,
+        segments = self.segments or [self.place.segment(FIRST_OFFSET)]
+        log = self.place.log(
             segments,
             self._state.recovery_point,
             EpochHistory(self._state.epochs),

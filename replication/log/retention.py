@@ -1,6 +1,7 @@
 """Which segments may go because they are old, or because there is too much.
 
-N1  only whole segments go, oldest first, and never the newest
+N1  only whole segments go, oldest first, and never the newest (the manager rolls one that is too
+    old as a whole, so that it no longer is the newest)
 N2  nothing at or above the high watermark goes
 N3  by time: the segment's newest record is older than the limit; by size: without the segment
     there would still be at least as much as the limit

@@ -315,8 +315,8 @@ class Segment:
 
     # -- cutting and rebuilding ----------------------------------------------------------------
 
-    def truncate(self, position: int) -> None:
-        """Cut the file at a batch's beginning, and the indexes with it."""
+    def truncate(self, position: int, end_offset: Offset) -> None:
+        """Cut the file where a batch begins, and the indexes with it; `end_offset` is left."""
         ensure(
             0 <= position <= self.size, "a segment is only cut", position=position, size=self.size
         )
@@ -324,12 +324,11 @@ class Segment:
         self.size = position
         if position == 0:
             self.first_append_ms, self.rolls_at_ms = None, INT64_MAX
-        self.restart_at(position)
+        self._cut_indexes(position, end_offset)
 
-    def restart_at(self, position: int) -> None:
-        """Forget what the indexes say about bytes from `position` on."""
+    def _cut_indexes(self, position: int, end_offset: Offset) -> None:
         indexes = self.indexes
-        offset_count, time_count = self.entries_below(position)
+        offset_count, time_count = self._entries_below(position, end_offset)
         indexes.offsets.keep_while(offset_count)
         indexes.times.keep_while(time_count)
         if not self._recount(indexes, position):
@@ -340,9 +339,9 @@ class Segment:
         counts = len(self.indexes.offsets), len(self.indexes.times)
         return Trusted(*counts, self.max_timestamp, self.max_timestamp_offset)
 
-    def trusted_below(self, position: int, synced: Trusted | None) -> Trusted:
+    def trusted_below(self, position: int, end_offset: Offset, synced: Trusted | None) -> Trusted:
         """Return what is known of the batches below `position`, of which `synced` were synced."""
-        offset_count, time_count = self.entries_below(position)
+        offset_count, time_count = self._entries_below(position, end_offset)
         newest = NO_TIMESTAMP, -1
         for at in walk(self.reader(), 0, position):
             if at.header.max_timestamp > newest[0]:
@@ -352,13 +351,10 @@ class Segment:
             time_count = min(time_count, synced.time_entries)
         return Trusted(offset_count, time_count, *newest)
 
-    def entries_below(self, position: int) -> tuple[int, int]:
-        """Return how many entries of each index are about batches below `position`."""
+    def _entries_below(self, position: int, end_offset: Offset) -> tuple[int, int]:
+        """Return how many entries of each index are about batches below a cut."""
         offsets, times = self.indexes.offsets, self.indexes.times
-        count = offsets.count_below(position)
-        # The time entries that were added with those offset entries, or before them.
-        bound = offsets.entry_at(count - 1).key + 1 if count else 0
-        return count, times.count_below(bound)
+        return offsets.count_below(position), times.count_below(end_offset - self.base_offset)
 
     def resume_at(self, position: int, trusted: Trusted) -> None:
         """Trust the batches below `position` and what is known of them, and nothing beyond.

@@ -54,6 +54,10 @@ def truncate(log: Log, offset: Offset, *, below_high_watermark: bool = False) ->
     )
     if offset >= log.end_offset:
         log.epochs.truncate_end(offset)
+        if log.epochs.entries != log.state.epochs:
+            # Durable too: else a restart would hold what is written next against an epoch that
+            # never wrote anything, and cut it.
+            log.commit_state(replace(log.state, epochs=log.epochs.entries))
         return log.end_offset
     hit("log.truncate.begin")
     number = log.segment_number(offset)
@@ -66,7 +70,7 @@ def truncate(log: Log, offset: Offset, *, below_high_watermark: bool = False) ->
             return log.end_offset
         _commit_cut(log, segment, position, end_offset)
         hit("log.truncate.state")
-        _cut_files(log, number, position)
+        _cut_files(log, number, position, end_offset)
         # Who was seen before the cut was seen, whatever of his batches is left.
         seen_ms = max((producer.last_seen_ms for producer in log.producers), default=0)
         log.producers = rebuild_producers(log, end_offset, seen_ms)
@@ -91,7 +95,8 @@ def _commit_cut(log: Log, segment: Segment, position: int, end_offset: Offset) -
     if state.recovery_point > end_offset:
         # A segment that lies wholly below the recovery point is synced with all its entries (I3).
         is_last = segment.base_offset == state.recovery_base
-        trusted = segment.trusted_below(position, state.trusted if is_last else None)
+        synced = state.trusted if is_last else None
+        trusted = segment.trusted_below(position, end_offset, synced)
         state = _recover_from(state, end_offset, segment.base_offset, position, trusted)
     log.commit_state(state, _drop_snapshots(log, end_offset))
 
@@ -114,7 +119,7 @@ def _drop_snapshots(log: Log, end_offset: Offset) -> dict[bytes, bytes | None]:
     return {producers_key(log.name, offset): None for offset in dropped}
 
 
-def _cut_files(log: Log, number: int, position: int) -> None:
+def _cut_files(log: Log, number: int, position: int, end_offset: Offset) -> None:
     # Newest first: a crash in between leaves a log that merely ends later, never one with a hole.
     while len(log.segments) > number + 1:
         _remove(log, log.segments.pop())
@@ -123,7 +128,7 @@ def _cut_files(log: Log, number: int, position: int) -> None:
     for unsynced in log.unsynced.segments.values():
         if unsynced in log.segments and unsynced is not segment:
             unsynced.writer().sync()
-    segment.truncate(position)
+    segment.truncate(position, end_offset)
     segment.writer().sync()
     log.files.sync_dir(log.directory)
 
@@ -239,7 +244,7 @@ def swap(log: Log, sources: list[Segment], cleaned: Segment, *, crc: int, now_ms
     """Put a cleaned segment, already synced, in the place of its sources.
 
     The commit of the intent is the moment at which it happened: before it a crash leaves the
-    sources, after it `finish_swap` is run when the log is opened.
+    sources, after it `intents.finish_pending` goes on when the log is opened.
     """
     log.require_online()
     first = log.segments.index(sources[0])

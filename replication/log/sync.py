@@ -7,19 +7,47 @@
 Y1  a segment counts as synced only if it has not grown since the job was made
 Y2  a directory counts as synced only if no segment was begun since the job was made
 
+Y3  jobs of one log run one after another, and after a failure none succeeds
+
 Not here: threads, waiting, and which logs share a sync (`group_commit.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 
 from ottla.proto.ids import Offset
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.state import Trusted
 from ottla.replication.storage.failpoints import hit
 from ottla.replication.storage.ports import File
+
+
+class Gate:
+    """Lets one job of a log sync at a time, and none after a failure (rule 48).
+
+    The kernel tells an error of a file once. A second job on the same file would hear "done", and
+    call durable what the first could not write.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._failure: OSError | None = None
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        with self._lock:
+            if self._failure is not None:
+                raise OSError(errno.EIO, f"an earlier sync failed: {self._failure}")
+            try:
+                yield
+            except OSError as error:
+                self._failure = error
+                raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +60,13 @@ class SyncJob:
     sync_directory: Callable[[], None] | None
     # The segments the job covers, and their sizes when it was made (Y1).
     sizes: dict[Offset, int]
+    gate: Gate
 
     def run(self) -> None:
+        with self.gate.passing():
+            self.sync()
+
+    def sync(self) -> None:
         hit("log.sync.before")
         for file in self.files:
             file.sync()
@@ -57,10 +90,11 @@ class CheckpointJob:
     producers: bytes
 
     def run(self) -> None:
-        self.sync.run()
-        for file in self.index_files:
-            file.sync()
-            file.close()
+        with self.sync.gate.passing():
+            self.sync.sync()
+            for file in self.index_files:
+                file.sync()
+                file.close()
 
 
 class Unsynced:
@@ -72,6 +106,7 @@ class Unsynced:
         self.indexes: dict[Offset, Segment] = {}
         self.directory = False
         self.jobs_running = 0
+        self._gate = Gate()
 
     def wrote(self, segment: Segment) -> None:
         self.segments[segment.base_offset] = segment
@@ -88,12 +123,14 @@ class Unsynced:
         self.directory = True
 
     def job(self, target: Offset, sync_directory: Callable[[], None]) -> SyncJob:
+        files = tuple(segment.writer() for segment in self.segments.values())
         self.jobs_running += 1
         return SyncJob(
             target,
-            tuple(segment.writer() for segment in self.segments.values()),
+            files,
             sync_directory if self.directory else None,
             {base: segment.size for base, segment in self.segments.items()},
+            self._gate,
         )
 
     def open_indexes(self, active: Segment) -> tuple[File, ...]:

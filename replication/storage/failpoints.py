@@ -46,11 +46,11 @@ class Failpoint:
 
 
 FAILPOINTS: Final = (
-    Failpoint("log.append.before", "A batch was accepted and no byte of it is written."),
-    Failpoint("log.append.after", "A batch is in the page cache and nobody was told."),
+    Failpoint("log.append.before", "One or more batches were accepted; no byte is written."),
+    Failpoint("log.append.after", "One or more batches are in the page cache; nobody was told."),
     Failpoint("log.sync.before", "Appended batches are about to be synced."),
     Failpoint("log.sync.after", "The sync returned and the synced offset has not moved."),
-    Failpoint("log.roll.before", "The active segment is full and still the active one."),
+    Failpoint("log.roll.before", "The active segment is full or old, and still the active one."),
     Failpoint("log.roll.after", "A new segment is open and its first batch is not written."),
     Failpoint("log.epoch.before", "A new leader epoch is known and not yet stored."),
     Failpoint("log.epoch.after", "A new leader epoch is stored and not yet in use."),

@@ -20,7 +20,11 @@ class Ledger:
     kept: dict[int, Print] = field(default_factory=dict)
     # What a truncation that may not have happened was about to remove.
     doubtful: dict[int, Print] = field(default_factory=dict)
+    # What was cut off for good: it may not come back to where it was.
+    cut_off: set[tuple[int, Print]] = field(default_factory=set)
     start: int = 0
+    # A start that a deletion which may not have happened was about to set.
+    start_asked: int | None = None
 
     def note(self, event: dict[str, object]) -> None:
         match event["event"]:
@@ -33,9 +37,12 @@ class Ledger:
                 self.doubtful = {o: p for o, p in self.kept.items() if o >= offset}
                 self.kept = {o: p for o, p in self.kept.items() if o < offset}
             case "cut":
+                self.cut_off.update(self.doubtful.items())
                 self.doubtful = {}
+            case "deleting":
+                self.start_asked = _int(event["offset"])
             case "start":
-                self.start = _int(event["offset"])
+                self.start, self.start_asked = _int(event["offset"]), None
             case unknown:
                 raise AssertionError(f"what is {unknown}?")
 
@@ -44,7 +51,7 @@ class Ledger:
         assert opened["offline"] is None, opened["offline"]
         found = _batches(opened["batches"])
         start = _int(opened["start"])
-        assert start >= self.start
+        assert start in (self.start, self.start_asked), (start, self.start, self.start_asked)
         if self.is_compacted:
             self._check_compacted(found)
         else:
@@ -54,7 +61,10 @@ class Ledger:
             assert ends == list(range(ends[0], ends[0] + len(ends))) if ends else True, "a hole"
         strangers = [p for p in found.values() if _known(p, self.tried, self.is_compacted) is None]
         assert not strangers, f"nobody wrote {strangers}"
-        self.kept, self.doubtful, self.start = found, {}, start
+        returned = self.cut_off & set(found.items())
+        assert not returned, f"cut off and back: {returned}"
+        self.kept, self.doubtful = found, {}
+        self.start, self.start_asked = start, None
 
     def _check_compacted(self, found: dict[int, Print]) -> None:
         """The last value of each key that was promised is there, or a later one."""
@@ -65,6 +75,8 @@ class Ledger:
             later = [o for o, p in found.items() if p[0] == key and o >= offset]
             is_tombstone = promised[1]
             assert later or is_tombstone, f"the last value of {key}, at {offset}, is gone"
+            older = [o for o, p in found.items() if p[0] == key and o < offset]
+            assert later or not older, f"{key} was deleted at {offset}, and is back from {older}"
             if offset in found:
                 assert found[offset][:3] == promised[:3], f"another value at {offset}"
 

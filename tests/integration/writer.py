@@ -68,7 +68,8 @@ class Writer:
         # Epochs are never used twice, as a controller would see to.
         self.epoch = epoch
         storage = open_storage(root, os.environ)
-        DataDirectory.open(
+        # Held as long as the process lives: with it goes the lock.
+        self.directory = DataDirectory.open(
             storage.files, root, node_id=1, cluster_id="c", strict=False, new_id=lambda: "d"
         )
         self.manager = LogManager(
@@ -110,6 +111,7 @@ class Writer:
                 log.advance_high_watermark(log.synced_offset)
                 clean(log, now_ms=self.now_ms)
             elif chance > 0.98:
+                say(event="deleting", partition=log.name, offset=log.high_watermark)
                 delete_records(log, log.high_watermark, now_ms=self.now_ms)
                 say(event="start", partition=log.name, offset=log.start_offset)
 

@@ -18,7 +18,8 @@ from ottla.proto.records.record import Record
 from ottla.replication.compaction.cleaner import clean
 from ottla.replication.log.handles import Handles
 from ottla.replication.log.log import Log
-from ottla.replication.log.recovery import LogPlace, create_log, open_log
+from ottla.replication.log.place import LogPlace, create_log
+from ottla.replication.log.recovery import open_log
 from ottla.replication.log.surgery import purge, truncate
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.disk import DiskFiles

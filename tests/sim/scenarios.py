@@ -36,16 +36,27 @@ TABLE = (
         "everything", compact=True, append=50, follow=8, sync=8, checkpoint=8, truncate=5, epoch=4,
         delete=3, retain=3, clean=8, reset=1, cut=6, crash=4, error=3,
     ),
+    _scenario(
+        "jobs", append=40, overlap=20, sync=3, roll=4, error=8, cut=6, crash=4, truncate=2,
+    ),
+    _scenario(
+        "pagecache", append=50, ahead=8, checkpoint=4, delete=5, retain=5, cut=8, crash=3,
+        truncate=2,
+    ),
+    _scenario(
+        "policies", compact=True, append=40, follow=12, policy=6, sync=8, checkpoint=3, clean=5,
+        cut=6, crash=5,
+    ),
     # Nothing goes wrong by itself: for tests that cut the power at each moment in turn.
     _scenario(
         "quiet", append=30, follow=2, sync=6, checkpoint=6, truncate=4, epoch=3, delete=2, retain=2,
         reset=1,
     ),
     _scenario(
-        "quiet cleaning", compact=True,
+        "quiet-cleaning", compact=True,
         append=30, sync=4, checkpoint=6, clean=6, truncate=2, retain=2,
     ),
 )  # fmt: skip
 SCENARIOS = {scenario.name: scenario for scenario in TABLE}
-QUIET = ("quiet", "quiet cleaning")
+QUIET = ("quiet", "quiet-cleaning")
 NOISY = tuple(name for name in SCENARIOS if name not in QUIET)

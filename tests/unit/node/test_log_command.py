@@ -190,14 +190,27 @@ def test_a_directory_in_use_is_refused_unless_forced(data: Path) -> None:
         lock.close()
 
 
-@pytest.mark.parametrize("name", ["nothing", "empty"])
-def test_what_is_no_data_directory_cannot_be_looked_at(tmp_path: Path, name: str) -> None:
-    (tmp_path / "empty").mkdir()
-    result = _run("verify", tmp_path / name)
-    assert result.exit_code == 2
+@pytest.mark.parametrize("command", ["verify", "dump"])
+def test_what_is_no_data_directory_cannot_be_looked_at(tmp_path: Path, command: str) -> None:
+    result = _run(command, tmp_path)
+    assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        f"ottla: {tmp_path / name} is neither a data directory nor the directory of a log.\n"
+        f"ottla: {tmp_path} holds no log: it is neither a data directory nor the directory of a "
+        "log.\n"
     )
+
+
+@pytest.mark.parametrize("command", ["verify", "dump"])
+@pytest.mark.parametrize("name", ["nothing", "0.log", "nothing/0.log"])
+def test_what_is_not_there_is_told_in_the_same_way(tmp_path: Path, command: str, name: str) -> None:
+    result = _run(command, tmp_path / name)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"ottla: {tmp_path / name}: no such file or directory.\n"
+
+
+def test_one_partition_is_not_several(written: Path) -> None:
+    lines = _run("verify", written / "plain-0").stdout.splitlines()
+    assert lines[-1].startswith("sound: 1 partition, ")
 
 
 def test_a_symbolic_link_in_the_place_of_a_segment_is_not_followed(data: Path) -> None:
@@ -254,9 +267,18 @@ def test_a_file_that_cannot_be_dumped_is_told(data: Path) -> None:
     result = _run("dump", data / "meta.properties")
     assert result.exit_code == 2
     assert result.stderr.endswith("only .log, .index and .timeindex files can be dumped.\n")
-    missing = _run("dump", data / "1.log")
-    assert missing.exit_code == 1
-    assert missing.stderr.endswith("1.log cannot be read: No such file or directory.\n")
+    (data / "2.log").symlink_to(data / "meta.properties")
+    linked = _run("dump", data / "2.log")
+    assert linked.exit_code == 1
+    assert linked.stderr.endswith("2.log cannot be read: Too many levels of symbolic links.\n")
+
+
+def test_beginning_behind_the_end_says_so(written: Path) -> None:
+    path = sorted((written / "plain-0").glob("*.log"))[-1]
+    assert _run("dump", path, "--from", "420").stdout == "nothing at or above 420\n"
+    assert _run("dump", path, "--from", "420", "--json").stdout == ""
+    assert _run("dump", path, "--from", "419", "--max-batches", "0").stdout == ""
+    assert _run("dump", path, "--from", "-1").exit_code == 2
 
 
 def test_long_values_are_shortened_unless_asked_for(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from ottla.replication.inspect.partition import PartitionReport
 from ottla.replication.inspect.verify import VerifyReport, verify_directory
 from ottla.replication.log.handles import Handles
 from ottla.replication.log.log import Log
-from ottla.replication.log.recovery import LogPlace, create_log, open_log
+from ottla.replication.log.place import LogPlace, create_log
+from ottla.replication.log.recovery import open_log
 from ottla.replication.log.state import (
     PartitionState,
     decode_state,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.proto.ids import Offset
 from ottla.proto.records.build import build_batch
 from ottla.proto.records.compression import Codec
 from ottla.proto.records.header import CODEC_MASK, HEADER_SIZE, TimestampType, seal
@@ -12,6 +13,7 @@ from ottla.replication.inspect.dump import DumpChoice, dump_file, kind_of
 from ottla.replication.inspect.overview import overviews
 from ottla.replication.inspect.places import find_place
 from ottla.replication.inspect.words import bytes_in_words, in_words, time_in_words
+from ottla.replication.log.state import Intent, Pending
 from ottla.replication.storage.memory import MemoryFiles, MemoryStateStore
 from tests.unit.replication.inspect.shelf import DIRECTORY, ROOT, filled
 
@@ -282,3 +284,20 @@ def test_a_partition_at_a_glance() -> None:
     lines = list(overview.lines())
     assert lines[:3] == ["t-0", "  start offset     0", "  high watermark   60"]
     assert "  epoch 2          from 30" in lines
+
+
+def test_what_waits_to_happen_to_a_partition_is_told() -> None:
+    shelf = filled()
+    sources = (Offset(0), Offset(20))
+    shelf.change_state(
+        horizon_ms=1000, pending=Pending(intent=Intent.SWAP, offset=Offset(0), sources=sources)
+    )
+    place = find_place(shelf.files, ROOT)
+    assert place is not None
+    (overview,) = overviews(shelf.files, place, MemoryStateStore(shelf.disk))
+    lines = list(overview.lines())
+    assert "  tombstones go    1970-01-01 00:00:01.000" in lines
+    assert "  pending          swap at 0, in the place of the segments at 0, 20" in lines
+    told = overview.as_json()
+    assert (told["horizon_ms"], told["pending"]) == (1000, "swap")
+    assert (told["pending_offset"], told["pending_sources"]) == (0, [0, 20])

@@ -34,21 +34,83 @@ def test_a_flipped_byte_in_a_batch(name: str) -> None:
     shelf = filled()
     batch = shelf.read(f"{name}.log")[2 * BATCH : 3 * BATCH]
     shelf.flip(f"{name}.log", 2 * BATCH + 80)
-    (problem, *more) = shelf.problems()
+    report = shelf.report()
+    (problem,) = report.problems
     assert problem.startswith(f"{name}.log at 194: checksum 0x")
     assert problem.endswith(f" where 0x{batch[17:21].hex()} was written")
-    # In the newest segment the damage also takes the end away.
-    lost = [
-        "the log ends at 44, and was synced to 60",
-        "the log ends at 44, below its high watermark 60",
+    # All the others are read, and nothing that only this batch knew is missed.
+    assert (report.batches, report.bytes, report.end_offset) == (29, 30 * BATCH, 60)
+    assert report.notes == []
+
+
+@pytest.mark.parametrize("name", [FIRST, SECOND, LAST])
+@pytest.mark.parametrize("number", [0, 4, 5, 6, 9])
+@pytest.mark.parametrize("inside", [16, 20, 22, 26, 34, 42, 50, 56, 60, 96])
+def test_a_damaged_batch_is_one_problem_wherever_it_stands(
+    name: str, number: int, inside: int
+) -> None:
+    shelf = filled()
+    shelf.flip(f"{name}.log", number * BATCH + inside)
+    report = shelf.report()
+    assert [problem.partition(":")[0] for problem in report.problems] == [
+        f"{name}.log at {number * BATCH}"
     ]
-    assert more == (lost if name == LAST else [])
+    assert (report.notes, report.batches, report.bytes) == ([], 29, 30 * BATCH)
+
+
+def test_two_damaged_batches_side_by_side_are_two_problems() -> None:
+    shelf = filled()
+    for number in (3, 4, 8):
+        shelf.flip(f"{LAST}.log", number * BATCH + 80)
+    report = shelf.report()
+    assert [problem.partition(":")[0] for problem in report.problems] == [
+        f"{LAST}.log at {number * BATCH}" for number in (3, 4, 8)
+    ]
+    assert (report.notes, report.batches) == ([], 27)
+
+
+@pytest.mark.parametrize("name", [FIRST, SECOND, LAST])
+def test_a_damaged_length_hides_the_rest_of_its_segment_and_is_one_problem(name: str) -> None:
+    shelf = filled()
+    # 85 becomes 170: into the middle of the next batch.
+    shelf.put(f"{name}.log", 2 * BATCH + 8, (170).to_bytes(4, "big"))
+    report = shelf.report()
+    assert [problem.partition(":")[0] for problem in report.problems] == [f"{name}.log at 194"]
+    assert (report.notes, report.batches) == ([], 22)
+
+
+def test_the_last_batch_before_an_empty_segment_is_one_problem() -> None:
+    shelf = filled()
+    log = shelf.open()
+    shelf.append(log, 1)
+    log.checkpoint()
+    log.close()
+    shelf.flip(f"{LAST}.log", 9 * BATCH + 80)
+    assert len(shelf.problems()) == 1
+    shelf.flip(f"{60:020d}.log", 80)
+    assert len(shelf.problems()) == 2
+
+
+def test_an_index_entry_that_is_wrong_behind_a_damaged_batch_is_still_found() -> None:
+    shelf = filled()
+    shelf.flip(f"{SECOND}.log", 2 * BATCH + 80)
+    shelf.put(f"{SECOND}.index", 8 * 4 + 4, (7).to_bytes(4, "big"))
+    problems = shelf.problems()
+    assert len(problems) == 2
+    assert problems[1].startswith(f"{SECOND}.index: entry 4 ")
 
 
 def test_a_wrong_base_offset_is_one_problem_and_not_one_for_every_batch_after_it() -> None:
     shelf = filled()
     shelf.put(f"{SECOND}.log", BATCH, (21).to_bytes(8, "big"))
     assert shelf.problems() == [f"{SECOND}.log at 97: a batch at offset 21 where 22 was due"]
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_a_wrong_base_offset_is_not_held_against_the_producers(number: int) -> None:
+    shelf = filled()
+    shelf.flip(f"{LAST}.log", number * BATCH + 7)
+    assert len(shelf.problems()) == 1
 
 
 def test_a_huge_base_offset_is_one_problem_of_the_batch() -> None:

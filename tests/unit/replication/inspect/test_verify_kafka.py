@@ -7,9 +7,10 @@ import struct
 import pytest
 from crc32c import crc32c
 
+from ottla.replication.inspect.known import NOT_TOLD_HOW_FAR
 from ottla.replication.inspect.partition import PartitionReport
-from ottla.replication.inspect.verify import verify_directory
-from ottla.replication.storage.memory import MemoryFiles
+from ottla.replication.inspect.verify import CannotLookError, verify_directory
+from ottla.replication.storage.memory import MemoryFiles, MemoryStateStore
 from tests.unit.replication.inspect.shelf import DIRECTORY, ROOT, Shelf, filled
 
 FIRST, SECOND, LAST = (f"{base:020d}" for base in (0, 20, 40))
@@ -35,6 +36,11 @@ def kafkas() -> Shelf:
     return shelf
 
 
+def _write_recovery_point(shelf: Shelf, offset: int) -> None:
+    path = f"{ROOT}/recovery-point-offset-checkpoint"
+    shelf.files.open(path, create=True).write_at(0, [b"0\n1\nt 0 %d\n" % offset])
+
+
 def _report(files: MemoryFiles) -> PartitionReport:
     (report,) = verify_directory(files, ROOT).partitions
     return report
@@ -42,7 +48,7 @@ def _report(files: MemoryFiles) -> PartitionReport:
 
 def test_a_sound_directory(kafkas: Shelf) -> None:
     report = _report(kafkas.files)
-    assert (report.problems, report.notes) == ([], [])
+    assert (report.problems, report.notes) == ([], [NOT_TOLD_HOW_FAR])
     assert (report.start_offset, report.end_offset, report.records) == (0, 60, 60)
 
 
@@ -50,7 +56,62 @@ def test_gaps_are_allowed_and_counted(kafkas: Shelf) -> None:
     kafkas.remove(SECOND)
     report = _report(kafkas.files)
     assert report.problems == []
-    assert report.notes == ["1 gaps in the offsets, as compaction leaves them"]
+    assert report.notes == [
+        NOT_TOLD_HOW_FAR,
+        "1 gap in the offsets, as compaction leaves them",
+    ]
+
+
+def test_a_broker_that_wrote_down_how_far_it_synced_needs_no_note(kafkas: Shelf) -> None:
+    _write_recovery_point(kafkas, 60)
+    report = _report(kafkas.files)
+    assert (report.problems, report.notes) == ([], [])
+
+
+def test_a_partition_without_a_segment_is_a_problem(kafkas: Shelf) -> None:
+    kafkas.files.make_dir(f"{ROOT}/u-0")
+    report = verify_directory(kafkas.files, ROOT)
+    assert [one.problems for one in report.partitions] == [
+        [],
+        ["it has no segment, and nothing says what it should hold"],
+    ]
+
+
+@pytest.mark.parametrize("name", ["plain", "dbus-1"])
+def test_directories_that_only_look_like_partitions_hold_no_log(name: str) -> None:
+    files = MemoryFiles()
+    files.make_dir(ROOT)
+    files.make_dir(f"{ROOT}/{name}")
+    files.open(f"{ROOT}/{name}/session.conf", create=True)
+    for path in (ROOT, f"{ROOT}/{name}"):
+        with pytest.raises(CannotLookError, match=f"^{path} holds no log: "):
+            verify_directory(files, path)
+
+
+@pytest.mark.parametrize("mark", ["meta.properties", "cleaner-offset-checkpoint"])
+def test_a_directory_with_the_mark_of_a_node_or_a_broker_is_looked_at(mark: str) -> None:
+    files = MemoryFiles()
+    files.make_dir(ROOT)
+    files.open(f"{ROOT}/{mark}", create=True)
+    assert verify_directory(files, ROOT).ok
+
+
+def test_a_state_from_elsewhere_is_enough_to_look() -> None:
+    shelf = filled()
+    files = MemoryFiles()
+    files.make_dir(ROOT)
+    report = verify_directory(
+        files, ROOT, state_path="/s", read_state=lambda _: MemoryStateStore(shelf.disk)
+    )
+    assert report.problems == [f"the directory {DIRECTORY} is missing"]
+
+
+def test_one_of_several_batches_under_one_entry_is_damaged(kafkas: Shelf) -> None:
+    kafkas.write(f"{FIRST}.index", struct.pack(">iiii", 7, 97, 11, 388))
+    for number in (1, 2, 3):
+        kafkas.flip(f"{FIRST}.log", number * 97 + 80)
+        assert len(_report(kafkas.files).problems) == 1
+        kafkas.flip(f"{FIRST}.log", number * 97 + 80)
 
 
 def test_a_flipped_byte_is_found(kafkas: Shelf) -> None:
@@ -126,8 +187,7 @@ def test_a_torn_tail_above_the_recovery_point_is_a_note(kafkas: Shelf) -> None:
     assert _report(kafkas.files).problems == [
         f"{LAST}.log at 873: a batch of length 85 in 67 bytes"
     ]
-    path = f"{ROOT}/recovery-point-offset-checkpoint"
-    kafkas.files.open(path, create=True).write_at(0, [b"0\n1\nt 0 40\n"])
+    _write_recovery_point(kafkas, 40)
     report = _report(kafkas.files)
     assert (report.problems, report.end_offset) == ([], 58)
     assert f"{LAST}.log will be cut at start: 67 bytes go" in report.notes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.proto.ids import LeaderEpoch, Offset
 from ottla.replication.epochs import EpochStart
+from ottla.replication.inspect.known import NOT_TOLD_HOW_FAR
 from ottla.replication.log.state import (
     Intent,
     Pending,
@@ -11,7 +12,7 @@ from ottla.replication.log.state import (
     encode_producers,
     producers_key,
 )
-from tests.unit.replication.inspect.shelf import NAME, Shelf, filled
+from tests.unit.replication.inspect.shelf import NAME, ROOT, Shelf, filled
 
 FIRST, SECOND, LAST = (f"{base:020d}" for base in (0, 20, 40))
 
@@ -124,6 +125,38 @@ def test_an_empty_log_that_the_state_store_does_not_know_was_just_being_made() -
     assert (report.problems, report.notes) == ([], ["the state store does not know t-0"])
 
 
+def test_an_empty_directory_that_the_state_store_does_not_know_was_just_being_made() -> None:
+    shelf = Shelf()
+    shelf.files.make_dir(f"{ROOT}/{NAME}")
+    report = shelf.report()
+    assert (report.problems, report.notes) == ([], ["the state store does not know t-0"])
+
+
+def test_a_directory_with_other_things_in_it_that_the_state_store_does_not_know() -> None:
+    shelf = Shelf()
+    shelf.files.make_dir(f"{ROOT}/{NAME}")
+    shelf.write("holiday.jpg", b"")
+    assert shelf.problems() == ["the state store does not know t-0"]
+
+
+def test_a_state_store_that_is_gone_is_a_problem_of_the_directory() -> None:
+    shelf = filled()
+    shelf.files.remove_dir(f"{ROOT}/state")
+    shelf.files.open(f"{ROOT}/meta.properties", create=True)
+    report = shelf.verify()
+    assert report.problems == [
+        f"the state store {ROOT}/state is missing; if it is elsewhere, --state says where"
+    ]
+    assert [part.notes for part in report.partitions] == [[NOT_TOLD_HOW_FAR]]
+
+
+def test_a_node_that_came_no_further_than_its_identity_has_no_problem() -> None:
+    shelf = Shelf()
+    shelf.files.remove_dir(f"{ROOT}/state")
+    shelf.files.open(f"{ROOT}/meta.properties", create=True)
+    assert shelf.verify().ok
+
+
 def test_an_epoch_that_begins_above_the_end_is_a_note() -> None:
     shelf = filled()
     shelf.change_state(epochs=(*shelf.state.epochs, EpochStart(LeaderEpoch(9), Offset(70))))
@@ -182,6 +215,6 @@ def test_files_that_are_not_of_a_log_are_told() -> None:
     shelf.write("holiday.jpg", b"")
     shelf.write(f"{FIRST}.log.deleted", b"")
     assert shelf.report().notes == [
-        f"1 files wait to be removed, the first is {FIRST}.log.deleted",
+        f"the next start removes 1 file, the first is {FIRST}.log.deleted",
         "holiday.jpg is not a file of a log",
     ]

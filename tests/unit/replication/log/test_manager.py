@@ -15,7 +15,7 @@ from ottla.proto.ids import LeaderEpoch, Offset, TopicPartition
 from ottla.replication.log.handles import Handles
 from ottla.replication.log.log import Log
 from ottla.replication.log.manager import LogManager, StartReport, partition_named
-from ottla.replication.log.recovery import create_log
+from ottla.replication.log.place import create_log
 from ottla.replication.log.state import CLEAN_SHUTDOWN_KEY, Intent, decode_state, partition_key
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.disk import DiskFiles

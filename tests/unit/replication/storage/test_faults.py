@@ -17,28 +17,11 @@ from ottla.replication.storage.faults import (
     FaultyFiles,
     Power,
 )
-from ottla.replication.storage.memory import MemoryFiles
 from ottla.replication.storage.unsynced import PAGE_SIZE, SECTOR_SIZE, Style
+from tests.unit.replication.storage.faulty_machine import content_of, durable, machine
 
 SEEDS = range(60)
 OLD = b"o" * (3 * PAGE_SIZE)
-
-
-def machine(plan: FaultPlan | None = None) -> tuple[FaultyFiles, Power]:
-    power = Power()
-    return FaultyFiles(MemoryFiles(), power, plan), power
-
-
-def durable(files: FaultyFiles, path: str, content: bytes) -> FaultyFile:
-    file = files.open(path, create=True)
-    file.write_at(0, [content])
-    file.sync()
-    files.sync_dir("/")
-    return file
-
-
-def content_of(files: FaultyFiles, path: str) -> bytes:
-    return files.open(path, writable=False).read_at(0, 1 << 20)
 
 
 def outcomes(style: Style, change: Callable[[FaultyFiles, FaultyFile], None]) -> set[bytes]:

@@ -18,57 +18,9 @@ from ottla.replication.storage.faults import (
     Power,
     PowerCutError,
 )
-from ottla.replication.storage.memory import MemoryFiles, MemoryStateStore
-from ottla.replication.storage.unsynced import PAGE_SIZE, Style
-
-SEEDS = range(60)
-OLD = b"o" * (3 * PAGE_SIZE)
-
-
-def machine(plan: FaultPlan | None = None) -> tuple[FaultyFiles, Power]:
-    power = Power()
-    return FaultyFiles(MemoryFiles(), power, plan), power
-
-
-def durable(files: FaultyFiles, path: str, content: bytes) -> FaultyFile:
-    file = files.open(path, create=True)
-    file.write_at(0, [content])
-    file.sync()
-    files.sync_dir("/")
-    return file
-
-
-def content_of(files: FaultyFiles, path: str) -> bytes:
-    return files.open(path, writable=False).read_at(0, 1 << 20)
-
-
-def outcomes(style: Style, change: Callable[[FaultyFiles, FaultyFile], None]) -> set[bytes]:
-    """Return all that a file can be after a durable OLD, a change, and a cut."""
-    found: set[bytes] = set()
-    for seed in SEEDS:
-        files, power = machine()
-        file = durable(files, "/a", OLD)
-        change(files, file)
-        power.cut(Random(seed), style)
-        found.add(content_of(files, "/a"))
-    return found
-
-
-def append(_: FaultyFiles, file: FaultyFile) -> None:
-    file.write_at(len(OLD), [b"n" * 10_000])
-
-
-def overwrite(_: FaultyFiles, file: FaultyFile) -> None:
-    file.write_at(100, [b"n" * 9_000])
-
-
-def truncate_and_append(_: FaultyFiles, file: FaultyFile) -> None:
-    file.truncate(5_000)
-    file.write_at(5_000, [b"n" * 2_000])
-
-
-CHANGED_OVERWRITE = OLD[:100] + b"n" * 9_000 + OLD[9_100:]
-CHANGED_TRUNCATED = OLD[:5_000] + b"n" * 2_000
+from ottla.replication.storage.memory import MemoryStateStore
+from ottla.replication.storage.unsynced import Style
+from tests.unit.replication.storage.faulty_machine import content_of, durable, machine
 
 
 def test_the_power_goes_off_at_the_moment_asked_for_and_stays_off() -> None:
