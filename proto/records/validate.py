@@ -83,23 +83,24 @@ def validate_produced(
     size = len(batch)
     header = read_header(batch)
     # Taken apart once: looking the fields up by name, one by one, is what costs time here.
-    base_offset, length, _, magic, told_crc, attributes, delta, base_ms, max_ms, *_ = header
+    (base_offset, length, _, magic, told_crc, attributes, delta, base_ms, max_ms, producer_id,
+     _, _, count) = header  # fmt: skip
     if length != size - LENGTH_END or magic != MAGIC:
         raise _not_one_batch(batch)
     if base_offset != 0:
         raise _invalid(f"A producer's batch begins at offset 0, not {header.base_offset}.")
     if size > limits.max_message_bytes:
         require_size(size, limits)
-    crc = crc32c(memoryview(batch)[CRC_START:])
+    view = batch if type(batch) is memoryview else memoryview(batch)
+    crc = crc32c(view[CRC_START:])
     if told_crc != crc:
         raise RequestError(
             ErrorCode.CORRUPT_MESSAGE,
             f"The batch carries checksum {told_crc:#010x}, and its bytes give {crc:#010x}.",
         )
     # The usual batch passes with one look; any other is asked question by question.
-    count = header.count
     fits = 0 < count == delta + 1 and count * RECORD_SIZE_MIN <= size - HEADER_SIZE
-    if not fits or attributes or header.producer_id >= 0:
+    if not fits or attributes or producer_id >= 0:
         _require_from_client(header, size)
     if limits.timestamp_type is TimestampType.CREATE_TIME and not (
         0 <= base_ms <= max_ms <= now_ms and now_ms - base_ms <= limits.timestamp_before_max_ms

@@ -69,7 +69,9 @@ class Run:
         self.end_offset = log.end_offset
         self._room_bytes, self._last_offset_max = log.room(now_ms)
 
-    def add(self, size: int, last_offset: int, max_timestamp: int, *buffers: Buffer) -> None:
+    def add(
+        self, size: int, last_offset: int, max_timestamp: int, buffers: tuple[Buffer, ...]
+    ) -> None:
         if size > self._room_bytes or last_offset > self._last_offset_max:
             self._make_room(size, last_offset)
         self._room_bytes -= size
@@ -131,7 +133,8 @@ def _place(
     epoch: LeaderEpoch,
     now_ms: int,
 ) -> Appended:
-    header = validate_produced(batch, log.limits, now_ms=now_ms)
+    view = batch if type(batch) is memoryview else memoryview(batch)
+    header = validate_produced(view, log.limits, now_ms=now_ms)
     # Taken apart once: looking the fields up by name, one by one, is what costs time here.
     _, length, _, _, _, _, last_delta, _, max_timestamp, producer_id, _, _, _ = header
     if producer_id >= 0:
@@ -140,14 +143,14 @@ def _place(
             time_ms = placed.timestamp if log.gives_time else NO_TIMESTAMP
             return Appended(placed.first_offset, placed.last_offset, time_ms, True)
     if log.converts:
-        batch = _converted(log, batch, header, now_ms)
-        header = read_header(batch)
+        view = memoryview(_converted(log, view, header, now_ms))
+        header = read_header(view)
         length, max_timestamp = header.batch_length, header.max_timestamp
         require_size(header.size, log.limits)
     base = run.end_offset
     last_offset = Offset(base + last_delta)
     head = stamp(base, length, epoch)
-    run.add(length + LENGTH_END, last_offset, max_timestamp, head, memoryview(batch)[STAMP_END:])
+    run.add(length + LENGTH_END, last_offset, max_timestamp, (head, view[STAMP_END:]))
     if producer_id >= 0:
         log.producers.record(header, base, now_ms)
     return Appended(base, last_offset, now_ms if log.gives_time else NO_TIMESTAMP)
@@ -178,7 +181,7 @@ def append_as_follower(
     position, end_offset = 0, log.end_offset
     for header in headers:
         body = view[position : position + header.size]
-        run.add(header.size, header.last_offset, header.max_timestamp, body)
+        run.add(header.size, header.last_offset, header.max_timestamp, (body,))
         if header.base_offset > end_offset:
             log.take_gap(header.next_offset)
         end_offset = header.next_offset

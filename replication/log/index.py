@@ -48,6 +48,8 @@ class SparseIndex:
         self._saved = saved_bytes - saved_bytes % entry.size
         # Entries that are not in the file yet: less than a page, except on a full disk.
         self._tail = bytearray()
+        # How many more entries fit.
+        self.room = (bytes_max - self._saved) // entry.size
         self._view: memoryview | None = None
         self._last: Entry | None = None
         self._last_known = self._saved == 0
@@ -57,7 +59,7 @@ class SparseIndex:
 
     @property
     def is_full(self) -> bool:
-        return self._saved + len(self._tail) + self._entry.size > self._bytes_max
+        return self.room <= 0
 
     @property
     def last(self) -> Entry | None:
@@ -76,6 +78,7 @@ class SparseIndex:
             # Offsets in the batches that no segment can have.
             raise CorruptionError(f"{self.path}: no entry for {key}, {value}: {error}") from error
         self._last = Entry(key, value)
+        self.room -= 1
         if len(self._tail) >= _PAGE:
             self.save()
 
@@ -124,6 +127,7 @@ class SparseIndex:
             0 <= keep_count <= len(self), "an index is only cut", count=keep_count, has=len(self)
         )
         self._last_known = False
+        self.room += len(self) - keep_count
         keep_bytes = keep_count * self._entry.size
         if keep_bytes >= self._saved:
             del self._tail[keep_bytes - self._saved :]

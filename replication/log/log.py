@@ -317,7 +317,10 @@ class Log:
         return self._sync_job()
 
     def _sync_job(self) -> SyncJob:
-        return self.unsynced.job(self.end_offset, lambda: self.files.sync_dir(self.directory))
+        try:
+            return self.unsynced.job(self.end_offset, lambda: self.files.sync_dir(self.directory))
+        except OSError as error:
+            raise self.fail("sync", error) from error
 
     def finish_sync(self, job: SyncJob) -> None:
         """Take note that the job is done. An offline log learns nothing any more (L5)."""

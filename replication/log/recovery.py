@@ -279,6 +279,9 @@ class _Opening:
             position, expected = state.recovery_position, state.recovery_point
             if len(self.segments) == number + 1 and first.size == position:
                 first.resume_at(position, state.trusted)
+                # A truncation may have got so far and not been synced: the next sync covers it,
+                # before anything that is written now can be acknowledged (rule 49a).
+                self.touched.append(first)
                 self._remember_age(first)
                 return expected
         while number < len(self.segments):

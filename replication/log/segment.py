@@ -60,6 +60,7 @@ class Segment:
         "_files",
         "_handles",
         "_index_interval",
+        "_indexed_timestamp",
         "_indexes",
         "_is_counted",
         "_settings",
@@ -103,6 +104,8 @@ class Segment:
         self._trusted: Trusted | None = None
         # The figures below are right although the indexes are not loaded.
         self._is_counted = False
+        # The time index is known to tell of all timestamps up to this one.
+        self._indexed_timestamp = NO_TIMESTAMP
         self._index_interval = settings.index_interval_bytes
         # No entry can be added to one of the indexes: the segment is as full as it gets.
         self.is_index_full = False
@@ -136,7 +139,7 @@ class Segment:
     # -- writing -----------------------------------------------------------------------------
 
     def create(self) -> None:
-        """Make the (empty) files. Their names are durable after the directory was synced."""
+        """Make the empty files. Their names are durable after the directory was synced."""
         self._writer = self._files.open(self.path, create=True)
         if self._writer.size():
             self._writer.truncate(0)
@@ -146,8 +149,7 @@ class Segment:
 
     def writer(self) -> File:
         """Return the file, open for writing."""
-        if self._writer is None:
-            self._writer = self._files.open(self.path)
+        self._writer = self._writer or self._files.open(self.path)
         return self._writer
 
     def write(self, buffers: Sequence[Buffer], notes: Sequence[Note]) -> None:
@@ -167,8 +169,9 @@ class Segment:
             self.max_timestamp_offset = last_offset
         if self._unindexed_bytes > self._index_interval:
             indexes.offsets.append(last_offset - self.base_offset, position)
-            self._note_time(indexes)
-            self.is_index_full = indexes.offsets.is_full or indexes.times.is_full
+            if self.max_timestamp > self._indexed_timestamp:
+                self._note_time(indexes)
+            self.is_index_full = indexes.offsets.room <= 0 or indexes.times.room <= 0
             self._unindexed_bytes = 0
         self._unindexed_bytes += size
 
@@ -176,6 +179,7 @@ class Segment:
         last = indexes.times.last
         if self.max_timestamp > (last.key if last else NO_TIMESTAMP):
             indexes.times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        self._indexed_timestamp = self.max_timestamp
 
     def seal(self) -> None:
         """Finish the indexes: no batch will be added any more. The file stays open until synced."""
@@ -386,6 +390,7 @@ class Segment:
         self._indexes = indexes
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, -1
         self._unindexed_bytes = 0
+        self._indexed_timestamp = NO_TIMESTAMP
         self.is_index_full = False
         for at in walk(self.reader(), 0, self.size):
             self._take(indexes, at.position, note_of(at.header))
@@ -413,7 +418,8 @@ class Segment:
         last_entry, last_time = indexes.offsets.last, indexes.times.last
         indexed_to = last_entry.value if last_entry else 0
         self._unindexed_bytes = 0
-        self.is_index_full = indexes.offsets.is_full or indexes.times.is_full
+        self._indexed_timestamp = NO_TIMESTAMP
+        self.is_index_full = indexes.offsets.room <= 0 or indexes.times.room <= 0
         self.max_timestamp = last_time.key if last_time else NO_TIMESTAMP
         time_offset = self.base_offset + last_time.value if last_time else -1
         self.max_timestamp_offset = time_offset

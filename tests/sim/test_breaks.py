@@ -17,6 +17,7 @@ from ottla.proto.ids import Offset
 from ottla.replication.compaction import cleaner, rewrite
 from ottla.replication.log import recovery, surgery
 from ottla.replication.log.log import Log
+from ottla.replication.log.manager import LogManager
 from ottla.replication.log.scan import CheckedWalk
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.state import PartitionState
@@ -165,8 +166,20 @@ def _appends_after_a_failed_sync(patch: Patch) -> None:
 
 
 def _a_second_sync_is_believed(patch: Patch) -> None:
-    """Y3: after a failed sync another job of the same log hears "done", and is believed."""
+    """Y3, L5: after a failed sync another job hears "done", and an offline log believes it."""
+
+    def finish_sync(log: Log, job: SyncJob) -> None:
+        log.unsynced.done(job, log.active)
+        log.synced_offset = max(log.synced_offset, job.target)
+
+    def finish_checkpoint(manager: LogManager, jobs: list[tuple[Log, CheckpointJob]]) -> None:
+        for log, job in jobs:
+            manager._store.commit(log.checkpoint_changes(job))
+            log.finish_checkpoint(job)
+
     patch.setattr(Gate, "passing", lambda gate: nullcontext())
+    patch.setattr(Log, "finish_sync", finish_sync)
+    patch.setattr(LogManager, "finish_checkpoint", finish_checkpoint)
 
 
 def _a_gap_is_not_remembered(patch: Patch) -> None:

@@ -231,19 +231,13 @@ class World:
 
     def op_retain(self) -> None:
         self._tell("retain")
-        before = self.model.copy()
-        candidates = []
-        for segment in self.log.segments[1:]:
+        before, candidates = self.model.copy(), []
+        # The end too: the newest segment goes as well, if all of it is too old.
+        for base in [*(segment.base_offset for segment in self.log.segments), before.end_offset]:
             after = before.copy()
-            after.start_offset = max(
-                before.start_offset, min(segment.base_offset, before.high_watermark)
-            )
+            after.start_offset = max(before.start_offset, min(base, before.high_watermark))
             candidates.append(after)
-        self._do(
-            lambda: self.manager.retain(now_ms=self.now_ms),
-            [before, *candidates],
-            self._after_retain,
-        )
+        self._do(lambda: self.manager.retain(now_ms=self.now_ms), candidates, self._after_retain)
 
     def _after_retain(self) -> None:
         require(
