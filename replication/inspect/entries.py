@@ -18,6 +18,7 @@ Only the first thing that is wrong with a file is told. Not here: whether that m
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -63,7 +64,7 @@ def used_entries(file: File, entry: struct.Struct) -> int:
     return 0 if file.size() >= 2 * entry.size else count
 
 
-class IndexCheck:
+class IndexCheck(ABC):
     """One index file of one segment. Told of every batch, and then of the end."""
 
     def __init__(self, entries: Iterator[Entry], base_offset: int, *, exact: bool) -> None:
@@ -76,16 +77,16 @@ class IndexCheck:
         self._last: Entry | None = None
         self.complaint: Complaint | None = None
 
+    @abstractmethod
     def batch(self, at: At) -> None:
         """Take in the next batch of the segment."""
-        raise NotImplementedError
 
+    @abstractmethod
     def skip(self, position: int, next_offset: int | None) -> None:
         """Pass over a damaged batch: what is said of it cannot be held against anything.
 
         `next_offset` is where the batch behind it begins; None if it is the last one.
         """
-        raise NotImplementedError
 
     def end(self, *, sealed: bool) -> None:
         """The segment has no more batches; if `sealed`, it never will."""
@@ -101,8 +102,8 @@ class IndexCheck:
         told = self._told(self._entry)
         self.complaint = Complaint(self._slot, f"entry {self._slot} ({told}) {what}")
 
-    def _told(self, entry: Entry) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def _told(self, entry: Entry) -> str: ...
 
 
 class OffsetIndexCheck(IndexCheck):
