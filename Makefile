@@ -28,6 +28,10 @@ $(STAMP): locks/dev.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+.PHONY: run
+run: install ## a node in the foreground at localhost:9092, its data in data/; Ctrl-C stops it
+	@exec $(BIN)/ottla node
+
 .PHONY: test
 test: install ## everything that needs no Docker and no Java; ends in one line
 	@$(SUITE) test
@@ -70,7 +74,7 @@ crash: install ## the long kill -9 and power-cut runs
 	$(BIN)/pytest -m "long and not interop"
 
 .PHONY: interop
-interop: install ## Kafka's own tools read our files and we read Kafka's (needs Java 17 and Maven)
+interop: install ## Kafka's own programs judge our node and our files (needs Java 17 and Maven)
 	@$(BIN)/python -m tests.interop.kafka
 	$(BIN)/pytest -m interop tests/interop
 
@@ -79,6 +83,10 @@ bench: install ## what this machine can do, and the log beside it
 	$(BIN)/python -m bench.limit
 	$(BIN)/python -m bench.log
 	$(BIN)/python -m bench.open
+
+.PHONY: bench-node
+bench-node: install ## a node beside a loop that keeps no promise, driven by librdkafka
+	$(BIN)/python -m bench.node
 
 .PHONY: docs
 docs: install ## write docs/generated anew from the tables

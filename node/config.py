@@ -53,7 +53,11 @@ def _read_bounded(path: Path) -> bytes:
 
 def log_settings(overrides: Mapping[str, str], node_options: Options) -> LogSettings:
     """Return what the log of a topic obeys, or raise `ConfigError` if an override is wrong."""
-    options = load_topic(overrides, node_options)
+    return settings_from(load_topic(overrides, node_options), node_options)
+
+
+def settings_from(options: Options, node_options: Options) -> LogSettings:
+    """Return the settings that a topic's options, complete, come to."""
     of = options.value_of
     return LogSettings(
         delete="delete" in of(topic.CLEANUP_POLICY),

@@ -3,8 +3,9 @@
 A table says which command lives where. A command's module is imported when the command is called,
 so that `ottla --help` starts at once and a tool that reads files never loads a network library.
 
-Exit codes: 0 it was done; 1 it was not; 2 the options or arguments are wrong; 70 a bug; 141 whoever
-read the output went away, as of a program that SIGPIPE ended.
+Exit codes: 0 it was done; 1 it was not; 2 the options or arguments are wrong; 70 a bug; 130 Ctrl-C
+ended it before it was done; 141 whoever read the output went away, as of a program that SIGPIPE
+ended.
 
 Not here: what a command does.
 """
@@ -26,6 +27,7 @@ from ottla.proto.errors import ConfigError, InvariantError, OttlaError
 EXIT_FAILED: Final = 1
 EXIT_WRONG_OPTIONS: Final = 2
 EXIT_BUG: Final = 70
+EXIT_INTERRUPTED: Final = 130
 EXIT_READER_GONE: Final = 141
 
 
@@ -43,11 +45,22 @@ COMMANDS: Final = {
     "config": CommandRow(
         "ottla.node.commands.config", "config", "Check a node's options, or read what they mean."
     ),
+    "configs": CommandRow(
+        "ottla.clients.cli.configs", "configs", "Show and change the options of topics and brokers."
+    ),
+    "consume": CommandRow("ottla.clients.cli.consume", "consume", "Print the records of a topic."),
     "docs": CommandRow(
         "ottla.node.commands.docs", "docs", "Write the generated pages of the documentation."
     ),
     "log": CommandRow(
         "ottla.node.commands.log", "log", "Dump segments for people, or verify a data directory."
+    ),
+    "node": CommandRow("ottla.node.commands.node", "node", "Run a node in the foreground."),
+    "produce": CommandRow(
+        "ottla.clients.cli.produce", "produce", "Write lines to a topic, one record each."
+    ),
+    "topics": CommandRow(
+        "ottla.clients.cli.topics", "topics", "Create, list, describe, alter and delete topics."
     ),
 }
 
@@ -95,6 +108,10 @@ class LazyGroup(click.Group):
         except OttlaError as error:
             click.echo(f"ottla: {error}", err=True)
             ctx.exit(EXIT_FAILED)
+        except KeyboardInterrupt:
+            # The terminal has printed ^C; the next prompt begins its own line.
+            click.echo(err=True)
+            ctx.exit(EXIT_INTERRUPTED)
         except OSError as error:
             ctx.exit(_tell_system_error(error))
 

@@ -11,7 +11,9 @@ from typing import Final
 
 import click
 
+from ottla.node.metric_table import METRICS
 from ottla.proto.errors import ErrorCode
+from ottla.proto.kafka.apis import API_TABLE
 from ottla.proto.options.render import config_markdown
 from ottla.replication.storage.failpoints import FAILPOINTS
 
@@ -62,10 +64,64 @@ def failpoints_markdown() -> str:
     return _FAILPOINTS_INTRODUCTION + "".join(rows)
 
 
+_METRICS_INTRODUCTION: Final = """\
+# Metrics
+
+This page is made from the rows in `node/metric_table.py` by `ottla docs`: edit the rows, not the
+page.
+
+A node tells these at `/metrics` of its HTTP listener, for Prometheus. Names that begin with
+`kafka_` are those that Kafka's metrics have after the Prometheus JMX exporter with its usual rules.
+Two things differ: times of requests are histograms here, so that `histogram_quantile` works over
+many nodes, and there are no rates, because Prometheus makes them from counters.
+
+A metric with the label `topic` has one series for each topic, and those that are counted also one
+without the label: the sum over all topics, those deleted since the start included.
+
+| metric | kind | labels | what it tells |
+| --- | --- | --- | --- |
+"""
+
+
+def metrics_markdown() -> str:
+    """Return docs/generated/METRICS.md."""
+    rows = (
+        f"| `{row.name}` | {row.kind} | {', '.join(row.labels)} | {row.doc} |\n" for row in METRICS
+    )
+    return _METRICS_INTRODUCTION + "".join(rows)
+
+
+_APIS_INTRODUCTION: Final = """\
+# APIs
+
+This page is made from `API_TABLE` in `proto/kafka/apis.py` by `ottla docs`: edit the rows, not the
+page.
+
+What a node answers on its CLIENT listener. A client finds the same with ApiVersions. A request in a
+version that is not here closes the connection, as Kafka does; only ApiVersions itself is answered,
+with the versions there are.
+
+| key | API | versions | told to clients |
+| ---: | --- | --- | --- |
+"""
+
+
+def apis_markdown() -> str:
+    """Return docs/generated/APIS.md."""
+    rows = (
+        f"| {row.key} | {row.name} | {row.low}–{row.high} | "
+        f"{row.low if row.advertised_low is None else row.advertised_low}–{row.high} |\n"
+        for row in sorted(API_TABLE, key=lambda row: row.key)
+    )
+    return _APIS_INTRODUCTION + "".join(rows)
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
+    "APIS.md": apis_markdown,
     "CONFIG.md": config_markdown,
     "ERRORS.md": errors_markdown,
     "FAILPOINTS.md": failpoints_markdown,
+    "METRICS.md": metrics_markdown,
 }
 
 

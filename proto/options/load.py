@@ -38,8 +38,7 @@ def load(
 ) -> Options:
     """Return a node's options, ready to be obeyed, or raise `ConfigError` with every problem."""
     options = read_node_options(file=file, environment=environment, flags=flags)
-    if problems := tuple(_node_problems(options)):
-        raise ConfigError(*problems)
+    require_consistent(options)
     return Options(options.settings, (*options.warnings, *_node_warnings(options)))
 
 
@@ -49,6 +48,12 @@ def load_topic(given: Mapping[str, str], node_options: Options) -> Options:
     if problem := _lags_crossed(options, topic.MIN_COMPACTION_LAG_MS, topic.MAX_COMPACTION_LAG_MS):
         raise ConfigError(problem)
     return options
+
+
+def require_consistent(options: Options) -> None:
+    """Raise `ConfigError` with every pair of a node's options that cannot work together."""
+    if problems := tuple(_node_problems(options)):
+        raise ConfigError(*problems)
 
 
 def listeners_of(options: Options) -> dict[ListenerName, Address]:

@@ -118,6 +118,7 @@ MAX_CONNECTIONS: Final = Option(
     default=INT32_MAX,
     check=at_least(1),
     doc="How many client connections may be open at once. 1000 is a strict choice.",
+    dynamic=True,
 )
 MAX_CONNECTIONS_PER_IP: Final = Option(
     name="max.connections.per.ip",
@@ -125,6 +126,7 @@ MAX_CONNECTIONS_PER_IP: Final = Option(
     default=INT32_MAX,
     check=at_least(1),
     doc="How many of them may come from one address. 100 is a strict choice.",
+    dynamic=True,
 )
 CONNECTIONS_MAX_IDLE_MS: Final = Option(
     name="connections.max.idle.ms",
@@ -288,6 +290,7 @@ CLEANER_DEDUPE_BUFFER_BYTES: Final = Option(
     check=at_least(_MIB),
     unit="bytes",
     doc="Memory for the keys of one cleaning. More keys than fit are cleaned in several rounds.",
+    dynamic=True,
 )
 CLEANER_BACKOFF_MS: Final = Option(
     name="log.cleaner.backoff.ms",
@@ -304,6 +307,7 @@ PRODUCER_EXPIRATION_MS: Final = Option(
     check=at_least(1),
     unit="ms",
     doc="A partition forgets an idempotent producer that was silent for this long.",
+    dynamic=True,
 )
 
 # ── Consumer groups ───────────────────────────────────────────────────────────────────────────
@@ -403,6 +407,7 @@ def _default_for_topics(row: Option[Any]) -> Option[Any]:
         doc=row.doc if same_name else f"The {row.name} of topics that do not set it.",
         unit=row.unit,
         synonyms=tuple(others),
+        dynamic=row.dynamic,
         differs=row.differs,
         topic_option=row.name,
     )

@@ -6,7 +6,7 @@ answer to a client.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
@@ -31,6 +31,11 @@ Options are read from a file in Kafka's format (`--config server.properties`), f
 line wins over the environment, the environment over the file, the file over the defaults. A name
 that is not here stops the start. `ottla config check` tells what a node would use, and from where.
 
+Some options can be changed while a node runs, by AlterConfigs and IncrementalAlterConfigs
+(`kafka-configs.sh`, any admin client): those of a topic, and for all brokers or for one those of a
+node that say *at once* below. A value for one broker wins over a value for all, and both win over
+the command line. They are kept with the metadata of the cluster, and hold after a restart.
+
 The defaults are Kafka's, except where a row says what Kafka's is, and why ours is another.
 """
 
@@ -39,8 +44,21 @@ class ConfigSource(IntEnum):
     """Kafka's numbers for where a value came from."""
 
     DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+
+
+_SOURCES: Final = {
+    Source.DEFAULT: ConfigSource.DEFAULT_CONFIG,
+    Source.FILE: ConfigSource.STATIC_BROKER_CONFIG,
+    Source.ENVIRONMENT: ConfigSource.STATIC_BROKER_CONFIG,
+    Source.FLAG: ConfigSource.STATIC_BROKER_CONFIG,
+    Source.ALL_BROKERS: ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+    Source.THIS_BROKER: ConfigSource.DYNAMIC_BROKER_CONFIG,
+    Source.TOPIC: ConfigSource.DYNAMIC_TOPIC_CONFIG,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,34 +95,86 @@ def describe_node(options: Options) -> tuple[ConfigEntry, ...]:
     return tuple(_entry(s, s.option.name, s) for s in options.settings.values())
 
 
-def describe_topic(options: Options, node_options: Options) -> tuple[ConfigEntry, ...]:
+def describe_all_brokers(given: Mapping[str, str]) -> tuple[ConfigEntry, ...]:
+    """Return what was changed for all brokers while they run, and nothing below it."""
+    entries = []
+    for name, text in given.items():
+        if row := node.BY_NAME.get(name):
+            told = None if row.sensitive else text
+            source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+            synonyms = (ConfigSynonym(name, told, source),)
+            entries.append(_entry_of(row, told, source, synonyms))
+    return tuple(entries)
+
+
+def describe_topic(
+    options: Options, node_options: Options, own: Mapping[str, str] | None = None
+) -> tuple[ConfigEntry, ...]:
+    """Return a topic's options; those of its `own` that have no effect here stand at the end."""
     entries = []
     for setting in options.settings.values():
         at_node = node.OF_TOPIC_OPTION[setting.option.name].name
         entries.append(_entry(setting, at_node, node_options.settings[at_node]))
+    entries += [_without_row(name, text) for name, text in (own or {}).items() if _is_strange(name)]
     return tuple(entries)
+
+
+def _is_strange(name: str) -> bool:
+    return name not in topic.BY_NAME
+
+
+def _without_row(name: str, text: str) -> ConfigEntry:
+    source = ConfigSource.DYNAMIC_TOPIC_CONFIG
+    reason = ignored.reason_of(ignored.TOPIC, name) or "this version does not know it"
+    return ConfigEntry(
+        name=name,
+        value=text,
+        source=source,
+        read_only=False,
+        sensitive=False,
+        synonyms=(ConfigSynonym(name, text, source),),
+        wire_type=WireType.STRING,
+        documentation=f"It has no effect here: {reason}.",
+    )
 
 
 def _entry(setting: Setting, name_at_node: str, at_node: Setting) -> ConfigEntry:
     row = setting.option
-
-    def synonym(name: str, value: object, source: ConfigSource) -> ConfigSynonym:
-        return ConfigSynonym(name, None if row.sensitive else row.text_of(value), source)
-
     synonyms = []
     if setting.source is Source.TOPIC:
-        synonyms.append(synonym(row.name, setting.value, ConfigSource.DYNAMIC_TOPIC_CONFIG))
-    if at_node.given is not None:
-        source = ConfigSource.STATIC_BROKER_CONFIG
-        synonyms.append(synonym(at_node.given.name, at_node.value, source))
-    synonyms.append(synonym(name_at_node, row.default, ConfigSource.DEFAULT_CONFIG))
+        synonyms.append(_synonym(setting))
+    above: Setting | None = at_node
+    while above is not None and above.given is not None:
+        synonyms.append(_synonym(above))
+        above = above.hides
+    default = None if row.sensitive else row.default_text
+    synonyms.append(ConfigSynonym(name_at_node, default, ConfigSource.DEFAULT_CONFIG))
+    return _entry_of(
+        row, None if row.sensitive else setting.text, synonyms[0].source, tuple(synonyms)
+    )
+
+
+def _synonym(setting: Setting) -> ConfigSynonym:
+    """Return a value under the name it was given by, so in that name's unit."""
+    if setting.given is None:
+        return ConfigSynonym(setting.option.name, setting.text, _SOURCES[setting.source])
+    told = None if setting.option.sensitive else setting.given.text.strip()
+    return ConfigSynonym(setting.given.name, told, _SOURCES[setting.source])
+
+
+def _entry_of(
+    row: Option[Any],
+    value: str | None,
+    source: ConfigSource,
+    synonyms: tuple[ConfigSynonym, ...],
+) -> ConfigEntry:
     return ConfigEntry(
         name=row.name,
-        value=synonyms[0].value,
-        source=synonyms[0].source,
+        value=value,
+        source=source,
         read_only=not row.dynamic,
         sensitive=row.sensitive,
-        synonyms=tuple(synonyms),
+        synonyms=synonyms,
         wire_type=row.kind.wire_type,
         documentation=row.doc,
     )
@@ -139,8 +209,7 @@ def facts(row: Option[Any]) -> Iterator[tuple[str, str]]:
         yield "in Kafka", f"{row.differs.kafka}; ours differs because {row.differs.because}"
     if row.check:
         yield "allowed", row.check.words
-    of_topic = row.name in topic.BY_NAME and row is topic.BY_NAME[row.name]
-    if of_topic:
+    if _is_of_topic(row):
         yield "at the node", ", then ".join(name.name for name in row.synonyms)
     else:
         if row.synonyms:
@@ -157,10 +226,10 @@ def config_markdown() -> str:
             "## Topics\n",
             "A topic that does not set an option takes the node's value, under the first of the "
             "names in the third column that is given, and else the default. A change takes effect "
-            "at once.\n",
+            "at once; at the node too, under the first of the names.\n",
             *_table(topic.TABLE, "at the node"),
             "\n## Nodes\n",
-            "A change needs a restart.\n",
+            "A change needs a restart, unless a row says *at once*.\n",
             *_table(node.OWN_TABLE, "also as"),
             "\n## Kafka's options that have no effect here\n",
             "They are accepted with a warning, so that a file written for Kafka can be used. A `*` "
@@ -192,9 +261,16 @@ def _table(rows: Iterable[Option[Any]], other_names: str) -> Iterator[str]:
 
 
 def _told(row: Option[Any]) -> str:
-    if row.differs is None:
-        return row.doc
-    return f"{row.doc} *In Kafka {row.differs.kafka}; ours differs because {row.differs.because}*"
+    told = row.doc
+    if row.differs is not None:
+        told += f" *In Kafka {row.differs.kafka}; ours differs because {row.differs.because}*"
+    if row.dynamic and not _is_of_topic(row):
+        told += " A change takes effect *at once*."
+    return told
+
+
+def _is_of_topic(row: Option[Any]) -> bool:
+    return topic.BY_NAME.get(row.name) is row
 
 
 def _patterns(row: ignored.WithoutRow) -> str:

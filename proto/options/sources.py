@@ -7,6 +7,9 @@ default.
 A later source wins over an earlier one, whatever names they use; within one source the strongest
 name wins (log.retention.ms over .minutes over .hours, as in Kafka).
 
+Options that may change while a node runs are laid over the result, for all brokers and then for
+one (`overlay`).
+
 Not here: reading files and the environment, whose texts are handed in, and what must hold between
 two options (`load.py`).
 
@@ -47,8 +50,11 @@ class Source(IntEnum):
     FILE = 1
     ENVIRONMENT = 2
     FLAG = 3
+    # Changed while the node runs: for all brokers, and for this one.
+    ALL_BROKERS = 4
+    THIS_BROKER = 5
     # A topic's own value.
-    TOPIC = 4
+    TOPIC = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +75,10 @@ class Setting:
     option: Option[Any]
     value: Any
     source: Source = Source.DEFAULT
-    # The name and text it was given as; empty for a default.
+    # The name and text it was given as; None for a default.
     given: Given | None = None
+    # What would be in force without this one, if somebody gave that too.
+    hides: Setting | None = None
 
     @property
     def text(self) -> str:
@@ -135,6 +143,42 @@ def read_topic_options(given: Mapping[str, str], node_options: Options) -> Optio
         for name, setting in read.settings.items()
     }
     return Options(merged, read.warnings)
+
+
+def overlay(options: Options, given: Mapping[str, str], source: Source) -> Options:
+    """Return the options with what was changed while the node runs, or raise `ConfigError`."""
+    settings = dict(options.settings)
+    problems: list[str] = []
+    for name, text in given.items():
+        try:
+            row = dynamic_row(name)
+            value = row.parse(text)
+        except ConfigError as error:
+            problems.extend(error.problems)
+            continue
+        under = settings[row.name]
+        hidden = under if under.given is not None else None
+        settings[row.name] = Setting(row, value, source, Given(name, text, source, ""), hidden)
+    if problems:
+        raise ConfigError(*problems)
+    return Options(settings, options.warnings)
+
+
+def dynamic_row(name: str) -> Option[Any]:
+    """Return the row that may be changed under this name while a node runs, or raise `ConfigError`.
+
+    Each row has one such name: which of two would win could not be told from the order of changes.
+    """
+    found = node.BY_ANY_NAME.get(name)
+    if found is None:
+        if reason := ignored.reason_of(ignored.NODE, name):
+            raise ConfigError(f"{shown_name(name)} has no effect here: {reason}.")
+        raise ConfigError(_refusal(Given(name, "", Source.THIS_BROKER, ""), node.BY_NAME))
+    row, _ = found
+    if row.dynamic and row.name == name:
+        return row
+    instead = f", but {row.name} can be changed while the node runs" if row.dynamic else ""
+    raise ConfigError(f"{name} can only be changed in the file and by a restart{instead}.")
 
 
 def _inherited(setting: Setting, node_options: Options) -> Setting:

@@ -31,10 +31,16 @@ class GroupCommit:
         log: Log,
         executor: Executor,
         on_synced: Callable[[Offset], None] = lambda offset: None,
+        *,
+        on_failed: Callable[[StorageError], None] = lambda error: None,
+        observe: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._log: Final = log
         self._executor: Final = executor
         self._on_synced: Final = on_synced
+        self._on_failed: Final = on_failed
+        # Told how long each sync took, the way to the thread and back included.
+        self._observe: Final = observe
         self._waiting: list[tuple[Offset, asyncio.Future[None]]] = []
         self._sailing: asyncio.Task[None] | None = None
 
@@ -62,11 +68,13 @@ class GroupCommit:
         try:
             while (job := self._next_job()) is not None:
                 loop = asyncio.get_running_loop()
+                began = loop.time()
                 try:
                     await loop.run_in_executor(self._executor, job.run)
                 except OSError as error:
                     self._release(self._log.abandon(error))
                     return
+                self._observe(loop.time() - began)
                 self._log.finish_sync(job)
                 self._on_synced(self._log.synced_offset)
                 self._release(None)
@@ -86,6 +94,8 @@ class GroupCommit:
 
     def _release(self, error: StorageError | None) -> None:
         held = self._log.synced_offset
+        if error is not None:
+            self._on_failed(error)
         still_waiting = []
         for offset, waiter in self._waiting:
             if waiter.done():

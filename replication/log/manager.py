@@ -2,6 +2,7 @@
 
     <root>/<topic>-<n>/            one partition
     <root>/<topic>-<n>.<k>-delete/ one that was deleted and is being removed
+    <root>/<topic>-<n>.<k>-stray/  one that nobody claimed, left alone
 
 M1  the clean-shutdown marker is deleted before anything else happens at start      (rule 50)
 M2  a partition is removed only when somebody said so, by rename first              (rule 56)
@@ -16,8 +17,9 @@ from __future__ import annotations
 import errno
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Final
 
 from ottla.proto.errors import CorruptionError, StorageError, ensure
@@ -25,7 +27,7 @@ from ottla.proto.ids import NO_TIMESTAMP, TopicPartition
 from ottla.replication.compaction.cleaner import CleaningReport, clean, facts_of
 from ottla.replication.log.handles import Handles
 from ottla.replication.log.log import Log
-from ottla.replication.log.place import LogPlace, create_log
+from ottla.replication.log.place import LogPlace, create_logs
 from ottla.replication.log.recovery import RecoveryReport, open_log
 from ottla.replication.log.retention import start_after_retention
 from ottla.replication.log.state import (
@@ -47,7 +49,11 @@ from ottla.replication.storage.ports import Files, StateStore
 
 _PARTITION_NAME: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _DELETED_SUFFIX: Final = "-delete"
+# Of a partition that is in nobody's metadata. It is never removed by us.
+_STRAY_SUFFIX: Final = "-stray"
 _DELETED_NAME: Final = re.compile(_PARTITION_NAME.pattern + r"\.[0-9]+" + _DELETED_SUFFIX)
+# What a file system takes for a name.
+_NAME_BYTES_MAX: Final = 255
 _BROKER_EPOCH: Final = struct.Struct(">q")
 
 
@@ -193,19 +199,27 @@ class LogManager:
 
     def create(self, partition: TopicPartition) -> Log:
         """Make an empty log. Durable when it returns."""
+        self.adopt(made := self.make([partition]))
+        return made[partition]
+
+    def make(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Log]:
+        """Make empty logs, durable when it returns, for `adopt`. May run on any thread."""
         self._require_online()
-        ensure(partition not in self.logs, "a partition is created once", partition=partition)
         try:
-            log = create_log(self._place(partition))
+            made = create_logs([self._place(partition) for partition in partitions])
         except (OSError, StorageError) as error:
+            told = f"create {partitions[0]}" + (" and others" if len(partitions) > 1 else "")
             if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-                sentence = f"create {partition}: too many open files (see `ulimit -n`)"
+                sentence = f"{told}: too many open files (see `ulimit -n`)"
                 raise StorageError(sentence) from error
-            raise self._take_offline(f"create {partition}", error) from error
-        # Its file is opened when something is written to it.
-        log.active.release()
-        self.logs[partition] = log
-        return log
+            raise self._take_offline(told, error) from error
+        return dict(zip(partitions, made, strict=True))
+
+    def adopt(self, made: Mapping[TopicPartition, Log]) -> None:
+        """Take in logs that were made: they are kept and closed with the others."""
+        both = made.keys() & self.logs.keys()
+        ensure(not both, "a partition is created once", partitions=sorted(both))
+        self.logs.update(made)
 
     def delete(self, partition: TopicPartition) -> None:
         """Remove a partition, for ever (M2). Its files go with the next `retain`, or at next start.
@@ -225,6 +239,35 @@ class LogManager:
         except (OSError, StorageError) as error:
             raise self._take_offline(f"delete {partition}", error) from error
 
+    def set_aside(self, partition: TopicPartition) -> str:
+        """Give the directory of a partition that nobody claims another name, and return that.
+
+        Its record goes first: after a crash in between, the next start opens the directory without
+        one, finds again that nobody claims it, and sets it aside.
+        """
+        self._require_online()
+        log = self.logs.pop(partition)
+        log.close()
+        place = self._place(partition)
+        try:
+            self._forget(place.name)
+            aside = self._free_name(place.directory, _STRAY_SUFFIX)
+            self._files.rename(place.directory, aside)
+            self._files.sync_dir(self._root)
+        except (OSError, StorageError) as error:
+            raise self._take_offline(f"set aside {partition}", error) from error
+        return aside
+
+    def _free_name(self, directory: str, suffix: str) -> str:
+        """Return another name that nothing has; of a long topic's only the beginning."""
+        topic, _, index = directory.removeprefix(f"{self._root}/").rpartition("-")
+        for number in count():
+            ending = f"-{index}.{number}{suffix}"
+            free = f"{self._root}/{topic[: _NAME_BYTES_MAX - len(ending)]}{ending}"
+            if not self._files.exists(free):
+                return free
+        raise AssertionError
+
     def _is_deletion_pending(self, place: LogPlace) -> bool:
         try:
             value = self._store.get(PARTITION_PREFIX + place.name.encode())
@@ -235,10 +278,7 @@ class LogManager:
 
     def _bury(self, place: LogPlace) -> None:
         if self._files.exists(place.directory):
-            number = 0
-            while self._files.exists(f"{place.directory}.{number}{_DELETED_SUFFIX}"):
-                number += 1
-            buried = f"{place.directory}.{number}{_DELETED_SUFFIX}"
+            buried = self._free_name(place.directory, _DELETED_SUFFIX)
             self._files.rename(place.directory, buried)
             self._files.sync_dir(self._root)
             self._buried.append(buried)
@@ -303,28 +343,33 @@ class LogManager:
 
     def retain(self, *, now_ms: int) -> int:
         """Roll what is old, remove what is too old or too much; return how many segments went."""
-        dropped = 0
+        self.remove_buried()
+        logs = [log for log in self.logs.values() if log.offline is None]
+        return sum(self.retain_in(log, now_ms=now_ms) for log in logs)
+
+    def remove_buried(self) -> None:
+        """Remove the files of deleted partitions. May run on any thread, one at a time."""
         while self._buried:
             # What cannot be removed now is removed at the next start, which also says so.
             self._remove_tree(self._buried.pop(), [])
-        for log in list(self.logs.values()):
-            if log.offline is not None:
-                continue
-            if not log.maybe_roll(now_ms):
-                self._roll_if_expired(log, now_ms)
-            before = len(log.segments)
-            start = start_after_retention(
-                facts_of(log),
-                log.settings,
-                start_offset=log.start_offset,
-                high_watermark=log.high_watermark,
-                now_ms=now_ms,
-            )
-            if start > log.start_offset:
-                delete_records(log, start, now_ms=now_ms)
-            dropped += before - len(log.segments)
-            purge(log, now_ms=now_ms)
-            log.producers.expire(now_ms, log.settings.producer_expiry_ms)
+
+    def retain_in(self, log: Log, *, now_ms: int) -> int:
+        """The same for one log."""
+        if not log.maybe_roll(now_ms):
+            self._roll_if_expired(log, now_ms)
+        before = len(log.segments)
+        start = start_after_retention(
+            facts_of(log),
+            log.settings,
+            start_offset=log.start_offset,
+            high_watermark=log.high_watermark,
+            now_ms=now_ms,
+        )
+        if start > log.start_offset:
+            delete_records(log, start, now_ms=now_ms)
+        dropped = before - len(log.segments)
+        purge(log, now_ms=now_ms)
+        log.producers.expire(now_ms, log.settings.producer_expiry_ms)
         return dropped
 
     def _roll_if_expired(self, log: Log, now_ms: int) -> None:

@@ -5,7 +5,7 @@ Not here: opening one that exists (`recovery.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ottla.proto.ids import FIRST_OFFSET, Offset
@@ -69,12 +69,29 @@ class LogPlace:
 
 def create_log(place: LogPlace, *, start_offset: Offset = FIRST_OFFSET) -> Log:
     """Make an empty log. Durable when it returns: directory, first segment, state."""
-    files = place.files
-    files.make_dir(place.directory)
-    files.sync_dir(place.directory.rpartition("/")[0] or "/")
+    (log,) = create_logs([place], start_offset=start_offset)
+    return log
+
+
+def create_logs(places: Sequence[LogPlace], *, start_offset: Offset = FIRST_OFFSET) -> list[Log]:
+    """Make empty logs in one data directory, with one transaction for all of them.
+
+    Each directory is synced once it has its files, then the one above, then the states are
+    committed: a state without files would be taken for lost data.
+    """
     state = new_state(start_offset)
-    segment = place.segment(start_offset)
-    segment.create()
-    files.sync_dir(place.directory)
-    place.store.commit({partition_key(place.name): encode_state(state)})
-    return place.log([segment], start_offset, EpochHistory(), ProducerStates(), state, [])
+    logs = list[Log]()
+    for place in places:
+        place.files.make_dir(place.directory)
+        segment = place.segment(start_offset)
+        segment.create()
+        place.files.sync_dir(place.directory)
+        # Its file is opened when something is written to it.
+        segment.release()
+        empty = (EpochHistory(), ProducerStates())
+        logs.append(place.log([segment], start_offset, *empty, state, []))
+    first = places[0]
+    first.files.sync_dir(first.directory.rpartition("/")[0] or "/")
+    encoded = encode_state(state)
+    first.store.commit({partition_key(place.name): encoded for place in places})
+    return logs

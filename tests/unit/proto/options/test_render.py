@@ -15,12 +15,15 @@ from ottla.proto.options.render import (
     ConfigSource,
     ConfigSynonym,
     config_markdown,
+    describe_all_brokers,
     describe_node,
     describe_topic,
     help_text,
     readable,
 )
-from ottla.proto.options.sources import Options, Setting
+from ottla.proto.options.sources import Options, Setting, Source, overlay
+
+ONE = Source.THIS_BROKER
 
 
 def entry_of(entries: tuple[ConfigEntry, ...], name: str) -> ConfigEntry:
@@ -50,7 +53,7 @@ def test_a_topics_own_value_is_described_with_those_it_hides() -> None:
     assert (entry.value, entry.source) == ("5", ConfigSource.DYNAMIC_TOPIC_CONFIG)
     assert entry.synonyms == (
         ConfigSynonym("retention.ms", "5", ConfigSource.DYNAMIC_TOPIC_CONFIG),
-        ConfigSynonym("log.retention.hours", "3600000", ConfigSource.STATIC_BROKER_CONFIG),
+        ConfigSynonym("log.retention.hours", "1", ConfigSource.STATIC_BROKER_CONFIG),
         ConfigSynonym("log.retention.ms", "604800000", ConfigSource.DEFAULT_CONFIG),
     )
 
@@ -92,6 +95,40 @@ def test_the_page_names_every_option() -> None:
         assert row.doc in page
     for without in (*ignored.TOPIC, *ignored.NODE, *ignored.REFUSED):
         assert without.reason in page
+
+
+def test_the_page_says_what_takes_effect_at_once() -> None:
+    rows = {line.split("`")[1]: line for line in config_markdown().splitlines() if "` (" in line}
+    assert "at once" in rows["max.connections"]
+    assert "at once" not in rows["node.id"]
+
+
+def test_a_change_for_all_brokers_is_described_alone() -> None:
+    (entry,) = describe_all_brokers({"log.retention.ms": "5", "gone.option": "1"})
+    assert (entry.name, entry.value, entry.read_only) == ("log.retention.ms", "5", False)
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    assert entry.synonyms == (ConfigSynonym("log.retention.ms", "5", source),)
+
+
+def test_a_change_is_described_with_what_it_hides() -> None:
+    options = overlay(load(flags={"log.retention.hours": "1"}), {"log.retention.ms": "5"}, ONE)
+    entry = entry_of(describe_node(options), "log.retention.ms")
+    assert (entry.value, entry.source) == ("5", ConfigSource.DYNAMIC_BROKER_CONFIG)
+    assert [(one.name, one.value, int(one.source)) for one in entry.synonyms] == [
+        ("log.retention.ms", "5", 2),
+        ("log.retention.hours", "1", 4),
+        ("log.retention.ms", "604800000", 5),
+    ]
+
+
+def test_an_option_of_a_topic_that_has_no_effect_is_described_as_such() -> None:
+    node_options = load()
+    own = {"flush.ms": "1", "retention.ms": "5"}
+    described = describe_topic(load_topic(own, node_options), node_options, own)
+    assert described[-1].name == "flush.ms"
+    assert described[-1].documentation == (
+        "It has no effect here: ottla.durability decides when bytes are synced."
+    )
 
 
 def test_help_for_a_terminal_says_all_of_a_row() -> None:

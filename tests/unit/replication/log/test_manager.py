@@ -13,19 +13,17 @@ import pytest
 from ottla.proto.errors import CorruptionError, InvariantError
 from ottla.proto.ids import LeaderEpoch, Offset, TopicPartition
 from ottla.replication.log.handles import Handles
-from ottla.replication.log.log import Log
-from ottla.replication.log.manager import LogManager, StartReport, partition_named
+from ottla.replication.log.manager import LogManager, partition_named
 from ottla.replication.log.place import create_log
 from ottla.replication.log.state import CLEAN_SHUTDOWN_KEY, Intent, decode_state, partition_key
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.disk import DiskFiles
-from ottla.replication.storage.faults import FaultyFiles, FaultyStore, Power, PowerCutError
+from ottla.replication.storage.faults import PowerCutError
 from ottla.replication.storage.memory import MemoryFiles, MemoryStateStore
 from ottla.replication.storage.ports import Files
 from ottla.replication.storage.unsynced import Style
 from tests.builders import NOW_MS, OneLog, append, small_settings, values_of
-
-FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
+from tests.unit.replication.log.one_directory import FIRST, SECOND, Node, lead
 
 
 class CountingStore(MemoryStateStore):
@@ -40,33 +38,6 @@ class CountingStore(MemoryStateStore):
     def commit(self, changes: Mapping[bytes, bytes | None]) -> None:
         self.commits += 1
         super().commit(changes)
-
-
-class Node:
-    """A data directory, to be started as often as a test likes."""
-
-    def __init__(self, settings: LogSettings | None = None) -> None:
-        self.power = Power()
-        self.disk = MemoryFiles()
-        self.disk.make_dir("/data")
-        self.files = FaultyFiles(self.disk, self.power)
-        self.records: dict[bytes, bytes] = {}
-        self.settings = settings or small_settings()
-        self.report = StartReport(None, {}, {}, [])
-
-    def start(self) -> LogManager:
-        self.store = FaultyStore(MemoryStateStore(self.records), self.power)
-        manager = LogManager(self.files, self.store, "/data", lambda topic: self.settings)
-        self.report = manager.open(now_ms=NOW_MS)
-        return manager
-
-
-def lead(manager: LogManager, partition: TopicPartition, *values: bytes) -> Log:
-    log = manager.create(partition)
-    log.assign_epoch(LeaderEpoch(0))
-    for value in values:
-        append(log, value)
-    return log
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""The commands of `ottla` that speak to a cluster."""

@@ -1,0 +1,98 @@
+"""Options that every command towards a cluster has, and spellings from older courses.
+
+An old spelling is not obeyed silently: a sentence tells the new one, so that it is learned once.
+
+Not here: what a command does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+import click
+
+from ottla.proto.errors import ConfigError
+from ottla.proto.options.endpoints import Address, parse_address
+from ottla.proto.options.option import shown, shown_name
+
+DEFAULT_BOOTSTRAP: Final = "localhost:9092"
+
+R = TypeVar("R")
+Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
+
+
+def parse_bootstrap(text: str) -> tuple[Address, ...]:
+    """Return the addresses, or raise `ConfigError` with a sentence."""
+    try:
+        return tuple(parse_address(item.strip()) for item in text.split(","))
+    except ValueError as error:
+        raise ConfigError(f"--bootstrap-server must be {error}.") from None
+
+
+def _bootstrap_of(_: click.Context, __: click.Parameter, value: str) -> tuple[Address, ...]:
+    return parse_bootstrap(value)
+
+
+def old_spelling(*names: str, instead: str, is_flag: bool = False) -> Callable[[Command], Command]:
+    """Return a decorator: whoever uses one of these options is told what to say instead."""
+
+    def refuse(_: click.Context, __: click.Parameter, value: object) -> None:
+        if value:
+            raise ConfigError(f"{names[0]} is not how it is said here: {instead}")
+
+    return click.option(
+        *names,
+        # Not the name of an argument that the command really has.
+        f"old_{names[0].strip('-').replace('-', '_')}",
+        is_flag=is_flag,
+        hidden=True,
+        expose_value=False,
+        # Before a complaint that something else is missing.
+        is_eager=True,
+        callback=refuse,
+    )
+
+
+def for_clients(command: Command) -> Command:
+    """Add `--bootstrap-server` and `--json`, as `bootstrap` and `as_json`."""
+    decorators: tuple[Callable[[Command], Command], ...] = (
+        click.option(
+            "--bootstrap-server",
+            "bootstrap",
+            default=DEFAULT_BOOTSTRAP,
+            show_default=True,
+            metavar="HOST:PORT[,...]",
+            callback=_bootstrap_of,
+            help="Any nodes of the cluster; the first that answers tells of the others.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+        old_spelling("--broker-list", instead="say --bootstrap-server HOST:PORT."),
+        old_spelling(
+            "--zookeeper",
+            instead="there is no ZooKeeper here; say --bootstrap-server HOST:PORT, with the "
+            "address of a node.",
+        ),
+    )
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+def parse_pairs(option: str, pairs: tuple[str, ...]) -> dict[str, str]:
+    """Return KEY=VALUE arguments of an option as a mapping."""
+    parsed = dict[str, str]()
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"{option} takes KEY=VALUE, and {shown(pair)} is not.")
+        if name in parsed:
+            raise ConfigError(f"{option} names {shown_name(name)} twice: keep one of them.")
+        parsed[name] = value
+    return parsed
+
+
+def run(work: Coroutine[Any, Any, R]) -> R:
+    """Run the part of a command that waits for the network."""
+    return asyncio.run(work)

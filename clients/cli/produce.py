@@ -1,0 +1,268 @@
+"""`ottla produce`: lines of standard input, or of a file, become records.
+
+P1  exit code 0 only if every line was acknowledged as --acks asks for
+P2  after the first failure nothing more is read, and what is still on its way is waited for
+P3  with --acks all a line is written once: what is sent again is recognised
+
+Not here: how a line is cut (`text.py`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import click
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from ottla.clients.cli.cluster import NoTopicError, open_cluster
+from ottla.clients.cli.librdkafka import sentence_of, settings
+from ottla.clients.cli.options import for_clients, old_spelling, parse_pairs, run
+from ottla.clients.cli.output import complain, tell_json
+from ottla.clients.cli.text import BadLineError, LineRule, parse_separator
+from ottla.proto.errors import ConfigError, ErrorCode, OttlaError
+from ottla.proto.options.endpoints import Address
+from ottla.proto.options.option import shown_name
+
+LINE_BYTES_MAX: Final = 100 << 20
+# The broker decides what is too large; it may have been told to take more than usual.
+_MESSAGE_BYTES_MAX: Final = 100 << 20
+_ANY_PARTITION: Final = -1
+_POLL_S: Final = 0.1
+_EXIT_FAILED: Final = 1
+_EXIT_INTERRUPTED: Final = 130
+
+
+class NotAllWrittenError(OttlaError):
+    """Some lines were not acknowledged."""
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What became of the lines so far."""
+
+    written: int = 0
+    failed: int = 0
+    # Why the first one failed.
+    first_failure: str | None = None
+    # Partition → first and last offset; None where a broker was not asked to tell.
+    offsets: dict[int, tuple[int, int] | None] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+
+    def take(self, error: KafkaError | None, record: Any) -> None:
+        if error is not None:
+            self.failed += 1
+            self.first_failure = self.first_failure or sentence_of(error)
+            return
+        self.written += 1
+        partition, offset = record.partition(), record.offset()
+        self.counts[partition] = self.counts.get(partition, 0) + 1
+        if offset is None or offset < 0:
+            self.offsets[partition] = None
+            return
+        known = self.offsets.get(partition) or (offset, offset)
+        self.offsets[partition] = (min(known[0], offset), max(known[1], offset))
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--key-separator", metavar="TEXT", help="Cut lines here into a key and a value.")
+@click.option(
+    "--null-marker", metavar="TEXT", help="A key or value that is this text is sent as null."
+)
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="On every record.")
+@click.option("--partition", type=click.IntRange(min=0), help="Write to this one only.")
+@click.option(
+    "--acks",
+    type=click.Choice(["all", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="Who must hold a record: all in-sync replicas, the leader, or nobody that tells.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+)
+@click.option("--file", "path", metavar="FILE", help="Read this file instead of standard input.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give a record up after so long.",
+)
+@old_spelling("--topic", instead="say the name alone: `ottla produce NAME`.")
+@old_spelling("--property", "--producer-property", instead="say --key-separator, --null-marker.")
+@for_clients
+def produce(
+    bootstrap: tuple[Address, ...],
+    as_json: bool,
+    topic: str,
+    key_separator: str | None,
+    null_marker: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    acks: str,
+    compression: str,
+    path: str | None,
+    timeout_s: float,
+) -> None:
+    """Write lines to TOPIC, one record each."""
+    rule = LineRule(
+        None if key_separator is None else parse_separator(key_separator),
+        None if null_marker is None else null_marker.encode(),
+    )
+    fixed = {
+        "headers": list(parse_pairs("--header", headers).items()) or None,
+        "partition": _ANY_PARTITION if partition is None else partition,
+    }
+    with _lines_of(path) as lines:
+        run(_require_topic(bootstrap, topic, partition))
+        configuration = settings(
+            bootstrap,
+            acks=acks,
+            enable_idempotence=acks == "all",
+            compression_type=compression,
+            message_max_bytes=_MESSAGE_BYTES_MAX,
+            message_timeout_ms=int(timeout_s * 1000),
+        )
+        tally = _Tally()
+        ending = _write(Producer(configuration), topic, lines, rule, fixed, tally)
+    _tell(topic, tally, acks, as_json=as_json)
+    if tally.failed:
+        complain(f"{_counted(tally.failed)} not acknowledged: {tally.first_failure}")
+    if isinstance(ending, OttlaError):
+        complain(str(ending))
+    if tally.failed or isinstance(ending, OttlaError):
+        click.get_current_context().exit(_EXIT_FAILED)
+    if ending is not None:
+        click.get_current_context().exit(_EXIT_INTERRUPTED)
+
+
+@contextmanager
+def _lines_of(path: str | None) -> Iterator[BinaryIO]:
+    if path is None or path == "-":
+        if sys.stdin.isatty():
+            click.echo("One record per line; Ctrl-D on an empty line ends.", err=True)
+        yield sys.stdin.buffer
+        return
+    try:
+        file = Path(path).open("rb")  # noqa: SIM115 (closed below; only opening it is guarded)
+    except OSError as error:
+        raise ConfigError(f"--file {shown_name(path)}: {error.strerror}.") from None
+    with file:
+        yield file
+
+
+async def _require_topic(bootstrap: Sequence[Address], topic: str, partition: int | None) -> None:
+    """Find out what librdkafka would only wonder about until its time is over."""
+    async with open_cluster(bootstrap) as cluster:
+        try:
+            found = await cluster.topic(topic, create=True)
+        except NoTopicError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            advice = f"`ottla topics create {shown_name(topic)}` makes it."
+            sentence = f"there is none, and the cluster does not make it by itself; {advice}"
+            raise NoTopicError(topic, error.code, sentence) from None
+    count = len(found.partitions)
+    if partition is not None and partition >= count:
+        raise ConfigError(
+            f"--partition {partition}: {shown_name(topic)} has partitions 0 to {count - 1}."
+        )
+
+
+def _write(
+    producer: Any,
+    topic: str,
+    lines: BinaryIO,
+    rule: LineRule,
+    fixed: dict[str, Any],
+    tally: _Tally,
+) -> OttlaError | KeyboardInterrupt | None:
+    """Write until the lines end; return what ended it before, if anything did."""
+    ending: OttlaError | KeyboardInterrupt | None = None
+    try:
+        for number, line in enumerate(iter(lambda: lines.readline(LINE_BYTES_MAX), b""), 1):
+            _require_whole(line, number)
+            key, value = rule.parse(line, number)
+            _enqueue(producer, topic, key, value, fixed, tally)
+            if tally.failed:
+                break
+    except (OttlaError, KeyboardInterrupt) as error:
+        ending = error
+    try:
+        # Each record has its own time limit, after which it is given up; so this ends.
+        while producer.flush(_POLL_S):
+            pass
+    except KeyboardInterrupt as error:
+        producer.purge()
+        producer.flush(_POLL_S)
+        ending = ending or error
+    return ending
+
+
+def _require_whole(line: bytes, number: int) -> None:
+    if len(line) == LINE_BYTES_MAX and not line.endswith(b"\n"):
+        raise BadLineError(f"line {number} is longer than {LINE_BYTES_MAX} bytes.")
+
+
+def _enqueue(
+    producer: Any,
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    fixed: dict[str, Any],
+    tally: _Tally,
+) -> None:
+    while True:
+        try:
+            producer.produce(topic, value=value, key=key, on_delivery=tally.take, **fixed)
+        except BufferError:
+            # Its queue is full: reports have to be taken before records can be given.
+            producer.poll(_POLL_S)
+        except KafkaException as error:
+            raise NotAllWrittenError(
+                f"a record was refused: {sentence_of(error.args[0])}"
+            ) from None
+        else:
+            producer.poll(0)
+            return
+
+
+def _tell(topic: str, tally: _Tally, acks: str, *, as_json: bool) -> None:
+    if as_json:
+        tell_json(
+            {
+                "topic": topic,
+                "written": tally.written,
+                "failed": tally.failed,
+                "partitions": [_partition(at, tally) for at in sorted(tally.counts)],
+            }
+        )
+        return
+    # Nobody was asked to tell whether they arrived.
+    word = "sent" if acks == "0" else "written"
+    click.echo(f"{shown_name(topic)}: {_counted(tally.written)} {word}", err=True)
+
+
+def _partition(partition: int, tally: _Tally) -> dict[str, int | None]:
+    first, last = tally.offsets.get(partition) or (None, None)
+    return {
+        "partition": partition,
+        "written": tally.counts[partition],
+        "first_offset": first,
+        "last_offset": last,
+    }
+
+
+def _counted(count: int) -> str:
+    return f"{count} record" if count == 1 else f"{count} records"

@@ -1,0 +1,31 @@
+"""What a request may reach: this node in its role of storing partitions.
+
+Not here: how these parts come together (`wiring.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.controller.port import Controller
+from ottla.node.clock import Clock
+from ottla.node.kafka.producers import ProducerIds
+from ottla.node.metrics import Metrics
+from ottla.node.options import NodeOptions
+from ottla.proto.ids import BrokerId
+from ottla.replication.replicas import Replicas
+
+
+@dataclass(slots=True)
+class Broker:
+    """The parts of a running broker."""
+
+    node_id: BrokerId
+    cluster_id: str
+    options: NodeOptions
+    controller: Controller
+    replicas: Replicas
+    producer_ids: ProducerIds
+    clock: Clock
+    metrics: Metrics
+    data_dir: str

@@ -1,0 +1,1 @@
+"""The CLIENT listener: Kafka's protocol, spoken to any Kafka client."""

@@ -1,0 +1,420 @@
+"""One client's connection: requests in, answers out, in the order of the requests.
+
+A waiter who carries only so many plates: with too many orders open, or a guest who does not eat,
+no further order is taken. That is the whole of back-pressure: the socket is not read.
+
+N1  answers leave in the order of their requests, whatever order they become ready in
+N2  a request's bytes are lent: whoever serves it is done with them when `serve` returns
+N3  memory is bounded: one request being read, so many waiting, so much unsent
+N4  a length is believed only up to the limit, and paid for only as bytes arrive
+
+The socket is driven directly (`add_reader`, `recv_into`, `sendmsg`, `sendfile`): asyncio's
+transports would copy what does not fit into the socket, and cannot send from a file in between.
+
+Not here: what a request means (`dispatch.py`), and which connections there are (`listener.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from ottla.node.kafka.outbox import Outbox, Part
+from ottla.proto.errors import RemoteProtocolError
+
+_LENGTH_BYTES: Final = 4
+# Of an idle connection; ten thousand of them are 20 MB.
+_BUFFER_MIN: Final = 2 * 1024
+# Read at once from a connection that has much to say.
+_BUFFER_USUAL: Final = 64 * 1024
+# Requests of one connection that may wait for their answers, and their bytes (hot-path rule 7).
+SLOTS_MAX: Final = 512
+WAITING_BYTES_MAX: Final = 16 * 1024**2
+# Answers that wait for the client to read them.
+UNSENT_BYTES_MAX: Final = 1024**2
+UNSENT_PARTS_MAX: Final = 1024
+
+
+class Slot:
+    """The place of one answer in the order of answers. Filled once, from any later moment."""
+
+    __slots__ = ("_parts", "began_us", "connection", "on_closed", "request_bytes")
+
+    def __init__(self, connection: Connection, request_bytes: int) -> None:
+        self.connection: Final = connection
+        self.request_bytes: Final = request_bytes
+        # When the request was taken up, on the clock for durations.
+        self.began_us: Final = connection.served_us
+        self._parts: Sequence[Part] | None = None
+        # Called if the connection closes before the answer is there.
+        self.on_closed: Callable[[], None] | None = None
+
+    def answer(self, parts: Sequence[Part]) -> None:
+        """Give the whole answer, its length first. Nothing happens if the client has gone."""
+        self._parts = parts
+        self.on_closed = None
+        self.connection.answered(self)
+
+    def fail(self, reason: str) -> None:
+        """There is no answer that could be sent: the connection closes."""
+        self.on_closed = None
+        self.connection.close(reason)
+
+    @property
+    def parts(self) -> Sequence[Part] | None:
+        return self._parts
+
+
+class Server(Protocol):
+    """What a connection needs from those who own it."""
+
+    request_bytes_max: int
+
+    def serve(self, connection: Connection, frame: memoryview) -> None:
+        """Take one request. Raises `RemoteProtocolError` if it is none."""
+
+    def protocol_broken(self, connection: Connection, error: RemoteProtocolError) -> None: ...
+
+    def closed(self, connection: Connection, reason: str) -> None: ...
+
+    def now_ms(self) -> int: ...
+
+
+class Connection:
+    """One client. Made by the listener, ends with `close`."""
+
+    __slots__ = (
+        "_buffer",
+        "_corked",
+        "_draining",
+        "_filled",
+        "_is_reading",
+        "_is_writing",
+        "_loop",
+        "_outbox",
+        "_serial",
+        "_server",
+        "_slots",
+        "_sock",
+        "_start",
+        "_view",
+        "_waiting_bytes",
+        "_was_full",
+        "active_ms",
+        "client_id",
+        "client_software",
+        "frame_began_ms",
+        "host",
+        "is_closed",
+        "needed",
+        "port",
+        "served_us",
+    )
+
+    def __init__(
+        self, sock: socket.socket, host: str, port: int, server: Server, now_ms: int
+    ) -> None:
+        self._loop: Final = asyncio.get_running_loop()
+        self._sock: Final = sock
+        self._server: Final = server
+        self.host: Final = host
+        self.port: Final = port
+        # As the client last called itself; for people.
+        self.client_id: str | None = None
+        self.client_software = ""
+        self.is_closed = False
+        self.active_ms = now_ms
+        # When the last request was taken up.
+        self.served_us = 0
+        # When the first byte of an unfinished request came, and how many bytes it has; None if
+        # there is none.
+        self.frame_began_ms: int | None = None
+        self.needed = _LENGTH_BYTES
+        self._buffer = _new_buffer(_BUFFER_MIN)
+        self._view = memoryview(self._buffer)
+        # Bytes [_start, _filled) are read and not served yet.
+        self._start = 0
+        self._filled = 0
+        # The last read filled the buffer: there is more where that came from.
+        self._was_full = False
+        self._slots: Final[deque[Slot]] = deque()
+        self._waiting_bytes = 0
+        self._outbox: Final = Outbox()
+        self._corked = False
+        # A request is served that others must not overtake.
+        self._serial = False
+        self._draining = False
+        self._is_reading = False
+        self._is_writing = False
+        self._set_reading(True)
+
+    def __repr__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._slots)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the socket is being read; if not, it is not the client who is slow."""
+        return self._is_reading
+
+    @property
+    def sent_bytes(self) -> int:
+        return self._outbox.sent_bytes
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def open_slot(self, request_bytes: int) -> Slot:
+        """Return the next place in the order of answers (N1)."""
+        slot = Slot(self, request_bytes)
+        self._slots.append(slot)
+        self._waiting_bytes += request_bytes
+        return slot
+
+    def answered(self, slot: Slot) -> None:
+        if self.is_closed or self._corked or self._slots[0] is not slot:
+            return
+        self._flush()
+        self._resume()
+
+    def begin_serial(self) -> None:
+        """Let no later request begin before `end_serial`."""
+        self._serial = True
+
+    def drain(self) -> None:
+        """Take no further request: what has been asked is answered, and then it is over."""
+        self._draining = True
+        self._set_reading(False)
+
+    @property
+    def is_drained(self) -> bool:
+        return not (self._slots or self._outbox)
+
+    def end_serial(self) -> None:
+        self._serial = False
+        if not self.is_closed and not self._corked:
+            self._resume()
+
+    def _flush(self) -> None:
+        """Send the answers that are ready and next in line."""
+        slots = self._slots
+        try:
+            while slots and (parts := slots[0].parts) is not None:
+                self._waiting_bytes -= slots.popleft().request_bytes
+                self._outbox.add(parts)
+            if self._outbox and not self._is_writing:
+                self._send()
+        except OSError as error:
+            self.close(f"sending failed: {error.strerror or error}")
+
+    def _send(self) -> None:
+        is_done = self._outbox.send(self._sock)
+        if is_done == self._is_writing:
+            self._is_writing = not is_done
+            if is_done:
+                self._loop.remove_writer(self._sock)
+            else:
+                self._loop.add_writer(self._sock, self._on_writable)
+
+    def _on_writable(self) -> None:
+        self.active_ms = self._server.now_ms()
+        try:
+            self._send()
+        except OSError as error:
+            self.close(f"sending failed: {error.strerror or error}")
+            return
+        self._resume()
+
+    # -- requests --------------------------------------------------------------------------------
+
+    @property
+    def _may_serve(self) -> bool:
+        return not (
+            self.is_closed
+            or self._serial
+            or self._draining
+            or len(self._slots) >= SLOTS_MAX
+            or self._waiting_bytes >= WAITING_BYTES_MAX
+            or self._outbox.memory_bytes >= UNSENT_BYTES_MAX
+            or len(self._outbox) >= UNSENT_PARTS_MAX
+        )
+
+    def _set_reading(self, wanted: bool) -> None:
+        if wanted and not self._is_reading:
+            self._loop.add_reader(self._sock, self._on_readable)
+        elif self._is_reading and not wanted:
+            self._loop.remove_reader(self._sock)
+        self._is_reading = wanted
+
+    def _resume(self) -> None:
+        """Go on with what was read before, and with reading, if there is room again."""
+        if self._is_reading or not self._may_serve:
+            return
+        self._serve_buffered()
+        if self._may_serve:
+            if self.frame_began_ms is not None:
+                # The rest may have come long ago: its time counts from when we read again.
+                self.frame_began_ms = self._server.now_ms()
+            self._set_reading(True)
+
+    def _on_readable(self) -> None:
+        self.active_ms = now_ms = self._server.now_ms()
+        # First of all: it may put another buffer in the place of this one.
+        end = self._read_to()
+        try:
+            count = self._sock.recv_into(self._view[self._filled : end])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"reading failed: {error.strerror or error}")
+            return
+        if count == 0:
+            self.close("closed by the client")
+            return
+        if self.frame_began_ms is None:
+            self.frame_began_ms = now_ms
+        self._filled += count
+        self._was_full = self._filled == len(self._buffer)
+        self._serve_buffered()
+        if not self.is_closed and not self._may_serve:
+            self._set_reading(False)
+
+    def _read_to(self) -> int:
+        """Return up to where to read, with room there for it (N4).
+
+        A large request is read to its end and no further, so that what follows it need not be
+        moved to the front.
+        """
+        end = self._start + self.needed
+        if self.needed > _BUFFER_USUAL and end <= len(self._buffer):
+            return end
+        if self._start or self._was_full or self._filled == len(self._buffer):
+            self._make_room()
+        return min(len(self._buffer), max(self.needed, _BUFFER_USUAL))
+
+    def _make_room(self) -> None:
+        unread = self._filled - self._start
+        size = len(self._buffer)
+        is_small = size < _BUFFER_USUAL and (self._was_full or size < self.needed)
+        self._was_full = False
+        if unread == size or is_small:
+            # Twice what has really come, or what a request surely needs, whichever is less.
+            size = min(max(2 * size, _BUFFER_USUAL), max(self.needed, _BUFFER_USUAL))
+            bigger = _new_buffer(size)
+            bigger[:unread] = self._view[self._start : self._filled]
+            self._buffer, self._view = bigger, memoryview(bigger)
+        elif unread:
+            self._view[:unread] = bytes(self._view[self._start : self._filled])
+        self._start, self._filled = 0, unread
+
+    def _serve_buffered(self) -> None:
+        """Serve whole requests until there is none, or none may be served."""
+        while self._may_serve and self._serve_some():
+            pass
+
+    def _serve_some(self) -> bool:
+        """Serve requests, then send all the answers that are there with as few calls as can be.
+
+        Return whether any was served: sending may have made room for more of them.
+        """
+        self._corked = True
+        count = 0
+        try:
+            while self._may_serve and (frame := self._next_frame()) is not None:
+                count += 1
+                self._server.serve(self, frame)
+        except RemoteProtocolError as error:
+            # What was asked before is still answered, if it can be at once.
+            self._flush()
+            if not self.is_closed:
+                self._server.protocol_broken(self, error)
+                self.close(f"protocol: {error}")
+            return False
+        except Exception:
+            # A bug. Its request will never be answered, so neither can those behind it.
+            self.close("a bug")
+            raise
+        finally:
+            self._corked = False
+        if self._slots and self._slots[0].parts is not None:
+            self._flush()
+        return count > 0
+
+    def _next_frame(self) -> memoryview | None:
+        unread = self._filled - self._start
+        if unread < _LENGTH_BYTES:
+            self.needed = _LENGTH_BYTES
+            if unread == 0:
+                self._start = self._filled = 0
+                self.frame_began_ms = None
+            return None
+        body = self._start + _LENGTH_BYTES
+        size = int.from_bytes(self._view[self._start : body], "big", signed=True)
+        if not 0 <= size <= self._server.request_bytes_max:
+            raise RemoteProtocolError(_told_length(size, self._server.request_bytes_max))
+        self.needed = _LENGTH_BYTES + size
+        if unread < self.needed:
+            return None
+        end = body + size
+        self._start = end
+        self.frame_began_ms = self.active_ms
+        return self._view[body:end].toreadonly()
+
+    def shrink(self) -> None:
+        """Give back a large buffer that nothing is in."""
+        if len(self._buffer) > _BUFFER_MIN and self._filled == self._start and not self._corked:
+            self._buffer = _new_buffer(_BUFFER_MIN)
+            self._view = memoryview(self._buffer)
+            self._start = self._filled = 0
+            self.needed = _LENGTH_BYTES
+
+    # -- end -------------------------------------------------------------------------------------
+
+    def close(self, reason: str) -> None:
+        """Close at once. Requests that wait are told, and their answers go nowhere."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._set_reading(False)
+        if self._is_writing:
+            self._is_writing = False
+            self._loop.remove_writer(self._sock)
+        self._sock.close()
+        # Half a request goes at once, whoever may still know this connection.
+        self._buffer = _new_buffer(0)
+        self._view = memoryview(self._buffer)
+        self._start = self._filled = 0
+        slots = tuple(self._slots)
+        self._slots.clear()
+        for slot in slots:
+            if slot.on_closed is not None:
+                slot.on_closed()
+        self._server.closed(self, reason)
+
+
+def _new_buffer(size: int) -> bytearray | mmap.mmap:
+    """Return a buffer; a large one goes back to the kernel as soon as nobody has it any more.
+
+    Else the allocator keeps what one client's largest request took, for as long as the node lives.
+    """
+    if size <= _BUFFER_USUAL:
+        return bytearray(size)
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _told_length(size: int, size_max: int) -> str:
+    if size < 0:
+        return f"a request of {size} bytes was announced"
+    # What browsers, TLS clients and lost load balancers send first, taken for a length.
+    head = size.to_bytes(4, "big")
+    if head[:2] in (b"\x16\x03", b"\x80\x2e"):
+        return "this is a TLS handshake, and the listener speaks plain text"
+    if head in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"CONN"):
+        return "this is an HTTP request, and the listener speaks Kafka's protocol"
+    return f"a request of {size} bytes was announced; socket.request.max.bytes allows {size_max}"

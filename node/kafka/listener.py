@@ -1,0 +1,251 @@
+"""The CLIENT listener: takes connections, counts them, and sends away those that only hold on.
+
+Limits (hostile-input §5.2), under Kafka's names where Kafka has one: connections in all and from
+one address, the size of a request, how long a connection may be idle, how slowly a request may
+arrive.
+
+Not here: what is read and sent (`connection.py`), what it means (`dispatch.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.node.clock import Clock
+from ottla.node.kafka.connection import Connection
+from ottla.node.logs import logger
+from ottla.node.metrics import Metrics
+from ottla.proto.errors import ConfigError, RemoteProtocolError
+from ottla.proto.options.endpoints import Address
+
+_log = logger("kafka.listener")
+
+_BACKLOG: Final = 512
+# Connections taken in one go, so that a storm of them does not stop everything else.
+_ACCEPTS_MAX: Final = 64
+_SWEEP_S: Final = 1.0
+# Without a descriptor left there is nothing to do but wait.
+_SHORTAGE_PAUSE_S: Final = 0.2
+_SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+# A buffer that was not used for this long goes back.
+_BUFFER_IDLE_MS: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSettings:
+    """What strangers may do."""
+
+    request_bytes_max: int
+    connections_max: int
+    connections_per_host_max: int
+    idle_ms_max: int
+    # A request must arrive within `grace_ms` and as long as its size takes at this speed.
+    request_bytes_per_s_min: int = 16 * 1024
+    grace_ms: int = 5_000
+
+
+class Listener:
+    """All the clients of this node. `start`, then `stop`."""
+
+    def __init__(
+        self,
+        address: Address,
+        settings: Callable[[], ListenerSettings],
+        serve: Callable[[Connection, memoryview], None],
+        *,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._wanted: Final = address
+        self._settings_now: Final = settings
+        self._settings = settings()
+        self.serve = serve
+        self._clock: Final = clock
+        self._metrics: Final = metrics
+        self.now_ms: Final = clock.monotonic_ms
+        self.connections: Final[set[Connection]] = set()
+        self._per_host: Counter[str] = Counter()
+        self._sock: socket.socket | None = None
+        self._sweeping: asyncio.TimerHandle | None = None
+        self.request_bytes_max = self._settings.request_bytes_max
+
+    # -- start and stop --------------------------------------------------------------------------
+
+    def bind(self) -> Address:
+        """Take the address, or raise `ConfigError`; nobody is answered before `start`."""
+        try:
+            sock = bound_socket(self._wanted)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen on {self._wanted}: {error.strerror or error}. "
+                "Is another node running? Change `listeners`."
+            ) from None
+        sock.setblocking(False)
+        self._sock = sock
+        host, port = sock.getsockname()[:2]
+        return Address(self._wanted.host or host, port)
+
+    def start(self) -> None:
+        assert self._sock is not None
+        self._sock.listen(_BACKLOG)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._sock, self._on_connectable)
+        self._sweeping = loop.call_later(_SWEEP_S, self._sweep)
+
+    def stop_accepting(self) -> None:
+        if self._sock is not None:
+            asyncio.get_running_loop().remove_reader(self._sock)
+            self._sock.close()
+            self._sock = None
+
+    def drain(self) -> None:
+        """Take no connection and no request any more; what was asked is still answered."""
+        self.stop_accepting()
+        for connection in tuple(self.connections):
+            connection.drain()
+
+    @property
+    def is_drained(self) -> bool:
+        return all(connection.is_drained for connection in self.connections)
+
+    def stop(self) -> None:
+        self.stop_accepting()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for connection in tuple(self.connections):
+            connection.close("the node is stopping")
+
+    # -- connections -----------------------------------------------------------------------------
+
+    def _on_connectable(self) -> None:
+        for _ in range(_ACCEPTS_MAX):
+            if self._sock is None:
+                return
+            try:
+                sock, name = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno in _SHORTAGES:
+                    self._rest(error)
+                else:
+                    _log.warning("accept_failed", error=str(error))
+                return
+            self._take(sock, name[0], name[1])
+
+    def _rest(self, error: OSError) -> None:
+        assert self._sock is not None
+        _log.warning("accept_paused", error=str(error))
+        self._metrics.refused("descriptors")
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._sock)
+        loop.call_later(_SHORTAGE_PAUSE_S, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._sock is not None:
+            asyncio.get_running_loop().add_reader(self._sock, self._on_connectable)
+
+    def _take(self, sock: socket.socket, host: str, port: int) -> None:
+        refusal = self._refusal(host)
+        if refusal is not None:
+            sock.close()
+            self._metrics.refused(refusal)
+            _log.warning("connection_refused", host=host, limit=refusal)
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._per_host[host] += 1
+        self._metrics.connections_created += 1
+        self.connections.add(Connection(sock, host, port, self, self.now_ms()))
+        self._metrics.connections_open = len(self.connections)
+
+    def _refusal(self, host: str) -> str | None:
+        if len(self.connections) >= self._settings.connections_max:
+            return "max.connections"
+        if self._per_host[host] >= self._settings.connections_per_host_max:
+            return "max.connections.per.ip"
+        return None
+
+    def protocol_broken(self, connection: Connection, error: RemoteProtocolError) -> None:
+        self._metrics.protocol_error(type(error).__name__)
+        _log.warning(
+            "protocol_broken",
+            peer=str(connection),
+            client=connection.client_id,
+            software=connection.client_software,
+            error=str(error),
+        )
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        self.connections.discard(connection)
+        self._per_host[connection.host] -= 1
+        if self._per_host[connection.host] <= 0:
+            del self._per_host[connection.host]
+        self._metrics.connections_closed += 1
+        self._metrics.connections_open = len(self.connections)
+        _log.debug("connection_closed", peer=str(connection), reason=reason)
+
+    # -- the sweep -------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        self._settings = self._settings_now()
+        self.request_bytes_max = self._settings.request_bytes_max
+        now_ms = self.now_ms()
+        for connection in tuple(self.connections):
+            reason = self._complaint(connection, now_ms)
+            if reason is not None:
+                self._metrics.refused("slow" if connection.frame_began_ms else "idle")
+                connection.close(reason)
+            elif now_ms - connection.active_ms > _BUFFER_IDLE_MS:
+                connection.shrink()
+        self._sweeping = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+
+    def _complaint(self, connection: Connection, now_ms: int) -> str | None:
+        settings = self._settings
+        if now_ms - connection.active_ms > settings.idle_ms_max and not connection.waiting_count:
+            return "idle for longer than connections.max.idle.ms"
+        began_ms = connection.frame_began_ms
+        if began_ms is None or connection.waiting_count or not connection.is_read:
+            # With answers outstanding, or unsent, it may be us who do not read.
+            return None
+        allowed_ms = (
+            settings.grace_ms + 1000 * connection.needed // settings.request_bytes_per_s_min
+        )
+        if now_ms - began_ms > allowed_ms:
+            return f"a request of {connection.needed} bytes did not arrive in {allowed_ms} ms"
+        return None
+
+
+def bound_socket(address: Address) -> socket.socket:
+    """Return a socket on the address; an empty host means every address, of IPv6 too."""
+    if not address.host:
+        if socket.has_dualstack_ipv6():
+            return _bound(socket.AF_INET6, ("::", address.port), dual=True)
+        return _bound(socket.AF_INET, ("", address.port))
+    found = socket.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    # Clients that are told a name try its addresses one by one; IPv4 is there on every machine.
+    family, _, _, _, name = min(found, key=lambda one: one[0] is not socket.AF_INET)
+    return _bound(family, name)
+
+
+def _bound(
+    family: socket.AddressFamily | int, name: tuple[object, ...], *, dual: bool = False
+) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if dual:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind(name)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

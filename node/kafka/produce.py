@@ -1,0 +1,373 @@
+"""Produce: batches go into logs, and the answer waits for as long as its acks ask.
+
+The life of a request, all of it on the event loop:
+  1. decoded where it lies; each partition's batch is checked and written at once
+  2. acks=0 has no answer: a refusal closes the connection, which is all that can be said
+  3. acks=1 is answered when this replica holds the batch: with `fsync`, when it is synced
+  4. acks=all is answered when it is committed, or when the time is up: then nobody knows
+
+U1  no answer claims more than is held (acks=1) or committed (acks=all)
+U2  a partition that fails says so alone; the others of the request go on
+
+Not here: whether a batch is good (`ottla.proto.records.validate`), how it is written (the log).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from ottla.node.broker import Broker
+from ottla.node.kafka.connection import Connection, Slot
+from ottla.node.logs import logger
+from ottla.node.metrics import TopicMetrics
+from ottla.proto.errors import ErrorCode, RemoteProtocolError, RequestError, StorageError
+from ottla.proto.ids import NO_TIMESTAMP, Offset
+from ottla.proto.kafka.apis import PRODUCE
+from ottla.proto.kafka.framing import RequestHead, response_head
+from ottla.proto.kafka.produce import (
+    PartitionAnswer,
+    ProduceRequest,
+    ProduceTopic,
+    decode_produce,
+    encode_produce_response,
+)
+from ottla.proto.kafka.uuids import UUID
+from ottla.replication.replica import Replica
+
+_log = logger("kafka.produce")
+
+# Name below version 13, id from then on, and the answers of its partitions.
+TopicAnswer = tuple[str | None, UUID | None, list[PartitionAnswer]]
+
+ACKS_ALL: Final = -1
+ACKS_NONE: Final = 0
+ACKS_LEADER: Final = 1
+_ACKS: Final = (ACKS_ALL, ACKS_NONE, ACKS_LEADER)
+NO_OFFSET: Final = -1
+# Where a batch says how it is packed, and the bits of it (proto/records/header.py).
+_ATTRIBUTES_AT: Final = 22
+_TRANSACTIONAL: Final = 0x10
+_CODEC: Final = 0x07
+_ZSTD: Final = 4
+_ZSTD_SINCE: Final = 7
+_COUNT_AT: Final = 57
+_HEADER_BYTES: Final = 61
+
+
+class _Waiting:
+    """A produce that waits for its partitions."""
+
+    __slots__ = ("_answers", "_head", "_missing", "_slot", "_timer", "produce")
+
+    def __init__(
+        self,
+        produce: Produce,
+        slot: Slot,
+        head: RequestHead,
+        answers: list[TopicAnswer],
+        timeout_ms: int | None,
+    ) -> None:
+        self.produce: Final = produce
+        self._slot: Final = slot
+        self._head: Final = head
+        self._answers: Final = answers
+        # Partitions that have not answered, by their place in the answers.
+        self._missing: dict[tuple[int, int], _PartitionWaiter] = {}
+        produce.metrics.waiting_produces += 1
+        self._timer: asyncio.TimerHandle | None = None
+        if timeout_ms is not None:
+            # Also a time-out of nothing lets what is already done be told.
+            self._timer = asyncio.get_running_loop().call_later(
+                max(0, timeout_ms) / 1000, self._time_is_up
+            )
+
+    def expect(
+        self, place: tuple[int, int], replica: Replica, end_offset: Offset
+    ) -> _PartitionWaiter:
+        waiter = _PartitionWaiter(self, place, replica, end_offset)
+        self._missing[place] = waiter
+        return waiter
+
+    def unexpect(self, place: tuple[int, int]) -> None:
+        del self._missing[place]
+
+    @property
+    def is_complete(self) -> bool:
+        return not self._missing
+
+    def settle(self, place: tuple[int, int], error: RequestError | None) -> None:
+        if self._missing.pop(place, None) is None:
+            return
+        if error is not None:
+            topic, index = place
+            answers = self._answers[topic][2]
+            answers[index] = refused(answers[index].index, error)
+        if not self._missing:
+            self.finish()
+
+    def finish(self) -> None:
+        self.produce.metrics.waiting_produces -= 1
+        if self._timer is not None:
+            self._timer.cancel()
+        self.produce.answer(self._slot, self._head, self._answers)
+
+    def _time_is_up(self) -> None:
+        """Say so for what is held here and not committed. Our own disk is always waited for."""
+        self._timer = None
+        for waiter in tuple(self._missing.values()):
+            waiter.give_up()
+
+
+class _PartitionWaiter:
+    """One partition of a waiting produce."""
+
+    __slots__ = ("_end_offset", "_place", "_replica", "_waiting")
+
+    def __init__(
+        self, waiting: _Waiting, place: tuple[int, int], replica: Replica, end_offset: Offset
+    ) -> None:
+        self._waiting: Final = waiting
+        self._place: Final = place
+        self._replica: Final = replica
+        self._end_offset: Final = end_offset
+
+    def reached(self) -> None:
+        self._waiting.settle(self._place, None)
+
+    def failed(self, error: StorageError | RequestError) -> None:
+        self._waiting.settle(self._place, as_request_error(error))
+
+    def give_up(self) -> None:
+        late = _LateWaiter(self._waiting, self._place)
+        if self._replica.when_held(self._end_offset, late):
+            late.reached()
+
+
+class _LateWaiter:
+    """A partition whose time is up: told as soon as this replica holds it (U1)."""
+
+    __slots__ = ("_place", "_waiting")
+
+    def __init__(self, waiting: _Waiting, place: tuple[int, int]) -> None:
+        self._waiting: Final = waiting
+        self._place: Final = place
+
+    def reached(self) -> None:
+        late = RequestError(
+            ErrorCode.REQUEST_TIMED_OUT,
+            "The batch is written here; that it is committed was not seen in time.",
+        )
+        self._waiting.settle(self._place, late)
+
+    def failed(self, error: StorageError | RequestError) -> None:
+        self._waiting.settle(self._place, as_request_error(error))
+
+
+class Produce:
+    """Serves Produce for one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker: Final = broker
+        self._replicas: Final = broker.replicas
+        self._clock: Final = broker.clock
+        self.metrics: Final = broker.metrics
+        self._times: Final = broker.metrics.requests[PRODUCE.name]
+
+    def serve(self, connection: Connection, head: RequestHead, frame: memoryview) -> None:
+        version = head.api_version
+        request = decode_produce(version, frame, head.body_at)
+        if request.acks not in _ACKS:
+            answers = self._refuse_all(request, _bad_acks(request.acks))
+            self.answer(connection.open_slot(len(frame)), head, answers)
+            return
+        now_ms = self._clock.now_ms()
+        if request.acks == ACKS_NONE:
+            self._serve_without_answer(connection, version, request, now_ms)
+            return
+        slot = connection.open_slot(len(frame))
+        answers = list[TopicAnswer]()
+        ends = list[tuple[tuple[int, int], Replica, Offset]]()
+        for topic in request.topics:
+            self._append_topic(version, request, topic, now_ms, answers, ends)
+        if not ends:
+            self.answer(slot, head, answers)
+            return
+        self._wait(slot, head, request, answers, ends)
+
+    def _wait(
+        self,
+        slot: Slot,
+        head: RequestHead,
+        request: ProduceRequest,
+        answers: list[TopicAnswer],
+        ends: list[tuple[tuple[int, int], Replica, Offset]],
+    ) -> None:
+        is_all = request.acks == ACKS_ALL
+        waiting: _Waiting | None = None
+        for place, replica, end_offset in ends:
+            log = replica.log
+            if (log.high_watermark if is_all else log.held_offset) >= end_offset:
+                continue
+            if waiting is None:
+                waiting = _Waiting(
+                    self, slot, head, answers, request.timeout_ms if is_all else None
+                )
+            waiter = waiting.expect(place, replica, end_offset)
+            when = replica.when_committed if is_all else replica.when_held
+            if when(end_offset, waiter):
+                waiting.unexpect(place)
+        if waiting is None:
+            self.answer(slot, head, answers)
+        elif waiting.is_complete:
+            waiting.finish()
+
+    def _append_topic(
+        self,
+        version: int,
+        request: ProduceRequest,
+        topic: ProduceTopic,
+        now_ms: int,
+        answers: list[TopicAnswer],
+        ends: list[tuple[tuple[int, int], Replica, Offset]],
+    ) -> None:
+        name, unknown = self._name_of(topic)
+        partitions = list[PartitionAnswer]()
+        number = len(answers)
+        answers.append((topic.name, topic.topic_id, partitions))
+        metrics = None if name is None else self.metrics.topic(name)
+        for index, records in topic.partitions:
+            replica = None if name is None else self._replicas.get(name, index)
+            if replica is None or metrics is None:
+                why = unknown if name is None else self._replicas.refusal(name, index)
+                (metrics or self.metrics.unknown_topic).failed_produce += 1
+                partitions.append(refused(index, why))
+                continue
+            try:
+                answer, end_offset = self._append(
+                    version, request, replica, index, records, now_ms, metrics
+                )
+            except RequestError as refusal:
+                metrics.failed_produce += 1
+                start = replica.log.start_offset if refusal.code in _BY_PRODUCER else NO_OFFSET
+                partitions.append(refused(index, refusal, start))
+                continue
+            except StorageError as error:
+                metrics.failed_produce += 1
+                _log.error("append_failed", partition=f"{name}-{index}", error=str(error))
+                partitions.append(refused(index, as_request_error(error)))
+                continue
+            ends.append(((number, len(partitions)), replica, end_offset))
+            partitions.append(answer)
+
+    def _name_of(self, topic: ProduceTopic) -> tuple[str | None, RequestError]:
+        """Return the topic's name, and what to say where there is no such partition."""
+        if topic.name is not None:
+            known = topic.name in self._broker.controller.image.topics
+            return topic.name if known else None, _UNKNOWN_PARTITION
+        info = None
+        if topic.topic_id is not None:
+            info = self._broker.controller.image.topic_by_id(topic.topic_id)
+        if info is None:
+            return None, RequestError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return info.name, _UNKNOWN_PARTITION
+
+    def _append(
+        self,
+        version: int,
+        request: ProduceRequest,
+        replica: Replica,
+        index: int,
+        records: memoryview | None,
+        now_ms: int,
+        metrics: TopicMetrics,
+    ) -> tuple[PartitionAnswer, Offset]:
+        if records is None:
+            raise RequestError(ErrorCode.INVALID_RECORD, "A partition without a batch.")
+        if len(records) >= _HEADER_BYTES:
+            _require_attributes(records[_ATTRIBUTES_AT], version, request)
+        (appended,) = replica.append((records,), now_ms=now_ms)
+        if isinstance(appended, RequestError):
+            raise appended
+        metrics.bytes_in += len(records)
+        metrics.messages_in += int.from_bytes(records[_COUNT_AT:_HEADER_BYTES], "big")
+        metrics.produce_requests += 1
+        answer = PartitionAnswer(
+            index, 0, appended.first_offset, appended.append_time_ms, replica.log.start_offset
+        )
+        return answer, Offset(appended.last_offset + 1)
+
+    def _serve_without_answer(
+        self, connection: Connection, version: int, request: ProduceRequest, now_ms: int
+    ) -> None:
+        answers = list[TopicAnswer]()
+        for topic in request.topics:
+            self._append_topic(version, request, topic, now_ms, answers, [])
+        for _, _, partitions in answers:
+            for answer in partitions:
+                if answer.error:
+                    # The only way to say anything (Kafka does the same).
+                    _log.debug("produce_without_acks_refused", peer=str(connection))
+                    raise RefusedWithoutAcksError(
+                        f"a produce with acks=0 was refused: {ErrorCode(answer.error).name}"
+                    )
+
+    def _refuse_all(self, request: ProduceRequest, error: RequestError) -> list[TopicAnswer]:
+        return [
+            (topic.name, topic.topic_id, [refused(index, error) for index, _ in topic.partitions])
+            for topic in request.topics
+        ]
+
+    def answer(self, slot: Slot, head: RequestHead, answers: list[TopicAnswer]) -> None:
+        version = head.api_version
+        body = encode_produce_response(version, answers)
+        start = response_head(PRODUCE, version, head.correlation_id)
+        size = (len(start) + len(body)).to_bytes(4, "big")
+        slot.answer((size + start + body,))
+        took_us = self._clock.monotonic_us() - slot.began_us
+        self._times.observe(took_us / 1000, version)
+
+
+class RefusedWithoutAcksError(RemoteProtocolError):
+    """A client that wants no answers is told by closing its connection."""
+
+
+_UNKNOWN_PARTITION: Final = RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+# What a producer may have missed because retention was faster: it is told where the log starts.
+_BY_PRODUCER: Final = (
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+)
+
+
+def refused(index: int, error: RequestError, start_offset: int = NO_OFFSET) -> PartitionAnswer:
+    return PartitionAnswer(
+        index, int(error.code), NO_OFFSET, NO_TIMESTAMP, start_offset, message=error.sentence
+    )
+
+
+def as_request_error(error: StorageError | RequestError) -> RequestError:
+    if isinstance(error, RequestError):
+        return error
+    return RequestError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+
+
+def _bad_acks(acks: int) -> RequestError:
+    return RequestError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or −1, not {acks}.")
+
+
+def _require_attributes(low_bits: int, version: int, request: ProduceRequest) -> None:
+    if low_bits & _CODEC == _ZSTD and version < _ZSTD_SINCE:
+        raise RequestError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"zstd needs Produce {_ZSTD_SINCE} or later, and this is {version}.",
+        )
+    if low_bits & _TRANSACTIONAL:
+        if request.transactional_id is None:
+            raise RequestError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "A transactional batch in a request without a transactional id.",
+            )
+        raise RequestError(ErrorCode.INVALID_TXN_STATE, "Transactions are not supported yet.")

@@ -1,0 +1,136 @@
+"""InitProducerId and DescribeProducers: who an idempotent producer is, and what logs know of it.
+
+An id is drawn from a block that the controller gave to this node. What is left of the block when
+the node stops is never used: ids are plenty, and none may be given twice.
+
+A producer that asks again, with the id and epoch it had, gets a new id with epoch 0, as from Kafka:
+only a transactional id has an epoch that can be raised.
+
+W1  no id is given twice, by this node or another
+
+Not here: telling a retry from a new batch (`replication/producers.py`), and transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.controller.names import name_problem
+from ottla.node.kafka.offsets import led_here
+from ottla.node.kafka.requests import Request
+from ottla.node.logs import logger
+from ottla.proto.errors import ErrorCode, RequestError, StorageError
+from ottla.proto.ids import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    ProducerEpoch,
+    ProducerId,
+)
+from ottla.proto.kafka.message import Message
+from ottla.replication.producers import Producer
+
+if TYPE_CHECKING:
+    from ottla.node.broker import Broker
+
+_log = logger("kafka.producers")
+
+FIRST_EPOCH: Final = ProducerEpoch(0)
+# What Kafka's schema has where there is no transaction.
+_NONE: Final = -1
+
+
+class ProducerIds:
+    """The ids that this node may give away. Belongs to one event loop."""
+
+    def __init__(self, take_block: Callable[[], Awaitable[range]]) -> None:
+        self._take_block: Final = take_block
+        self._left = iter(range(0))
+        # Those who come while a block is on its way share it.
+        self._taking: Final = asyncio.Lock()
+
+    async def take(self) -> ProducerId:
+        """Return an id that nobody had; raises what the controller raises."""
+        async with self._taking:
+            while (taken := next(self._left, None)) is None:
+                self._left = iter(await self._take_block())
+            return ProducerId(taken)
+
+
+async def init_producer_id(broker: Broker, request: Request) -> dict[str, Any]:
+    producer_id, epoch, error = NO_PRODUCER_ID, NO_PRODUCER_EPOCH, ErrorCode.NONE
+    try:
+        _require_idempotent_only(request.body)
+        producer_id, epoch = await broker.producer_ids.take(), FIRST_EPOCH
+    except RequestError as refusal:
+        error = refusal.code
+    except StorageError as failure:
+        _log.error("producer_ids_failed", error=str(failure))
+        # What Kafka answers when it has no block: the producer tries again.
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return {
+        "throttle_time": 0,
+        "error_code": int(error),
+        "producer_id": producer_id,
+        "producer_epoch": epoch,
+    }
+
+
+def _require_idempotent_only(body: Message) -> None:
+    has_id = body.get("producer_id", NO_PRODUCER_ID) != NO_PRODUCER_ID
+    has_epoch = body.get("producer_epoch", NO_PRODUCER_EPOCH) != NO_PRODUCER_EPOCH
+    if has_id != has_epoch or body.transactional_id == "":
+        raise RequestError(ErrorCode.INVALID_REQUEST)
+    if body.transactional_id is not None:
+        raise RequestError(ErrorCode.UNSUPPORTED_VERSION, "There are no transactions yet.")
+
+
+async def describe_producers(broker: Broker, request: Request) -> dict[str, Any]:
+    # Each partition once, however often it is asked for: a log may know many producers.
+    topics: dict[str, dict[int, dict[str, Any]]] = {}
+    for topic in request.body.topics:
+        described = topics.setdefault(topic.name, {})
+        for index in topic.partition_indexes:
+            if index not in described:
+                described[index] = _described(broker, topic.name, index)
+    return {
+        "throttle_time": 0,
+        "topics": [
+            {"name": name, "partitions": list(described.values())}
+            for name, described in topics.items()
+        ],
+    }
+
+
+def _described(broker: Broker, topic: str, index: int) -> dict[str, Any]:
+    error, sentence = ErrorCode.NONE, None
+    active: list[dict[str, int]] = []
+    try:
+        _require_name(topic)
+        active = [_state_of(one) for one in led_here(broker, topic, index).log.producers]
+    except RequestError as refusal:
+        error, sentence = refusal.code, refusal.sentence
+    return {
+        "partition_index": index,
+        "error_code": int(error),
+        "error_message": sentence,
+        "active_producers": active,
+    }
+
+
+def _require_name(topic: str) -> None:
+    if problem := name_problem(topic):
+        raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+
+
+def _state_of(producer: Producer) -> dict[str, int]:
+    return {
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+        "last_sequence": producer.last_sequence,
+        "last_timestamp": producer.batches[-1].timestamp if producer.batches else NO_TIMESTAMP,
+        "coordinator_epoch": _NONE,
+        "current_txn_start_offset": _NONE,
+    }

@@ -1,0 +1,33 @@
+"""A request on its way to whoever serves it.
+
+Not here: who that is (`dispatch.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ottla.proto.kafka.apis import ApiRow
+from ottla.proto.kafka.framing import RequestHead
+from ottla.proto.kafka.message import Message
+
+if TYPE_CHECKING:
+    from ottla.node.broker import Broker
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A decoded request, and who sent it."""
+
+    head: RequestHead
+    row: ApiRow
+    version: int
+    body: Message
+    # The client's address.
+    host: str
+
+
+# Serves one kind of request: the answer's fields, under the names of the schema.
+Handler = Callable[["Broker", Request], Awaitable[dict[str, Any]]]

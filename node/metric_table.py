@@ -1,0 +1,198 @@
+"""The table of metrics: one row each, from which docs/generated/METRICS.md is made.
+
+Where Kafka has a metric, it has the name and labels here that Kafka's has after the Prometheus JMX
+exporter, so that dashboards and alerts keep working. `ottla_…` is only what Kafka has not.
+
+Not here: values (`metrics.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    """One metric: its name, what it can do, a sentence, and the names of its labels."""
+
+    name: str
+    kind: Kind
+    doc: str
+    labels: tuple[str, ...] = ()
+
+
+_TOPIC: Final = ("topic",)
+_LOG: Final = ("topic", "partition")
+_LISTENER: Final = ("listener",)
+_BROKER_TOPICS: Final = "kafka_server_brokertopicmetrics_"
+_REPLICAS: Final = "kafka_server_replicamanager_"
+_CONTROLLER: Final = "kafka_controller_kafkacontroller_"
+_REQUESTS: Final = "kafka_network_requestmetrics_"
+_SOCKETS: Final = "kafka_server_socket_server_metrics_"
+
+MESSAGES_IN: Final = MetricRow(
+    f"{_BROKER_TOPICS}messagesin_total", "counter", "Records appended for producers.", _TOPIC
+)
+BYTES_IN: Final = MetricRow(
+    f"{_BROKER_TOPICS}bytesin_total", "counter", "Bytes of batches appended for producers.", _TOPIC
+)
+BYTES_OUT: Final = MetricRow(
+    f"{_BROKER_TOPICS}bytesout_total", "counter", "Bytes of batches sent to consumers.", _TOPIC
+)
+PRODUCE_REQUESTS: Final = MetricRow(
+    f"{_BROKER_TOPICS}totalproducerequests_total", "counter", "Parts of Produce requests.", _TOPIC
+)
+FETCH_REQUESTS: Final = MetricRow(
+    f"{_BROKER_TOPICS}totalfetchrequests_total", "counter", "Parts of Fetch requests.", _TOPIC
+)
+FAILED_PRODUCE: Final = MetricRow(
+    f"{_BROKER_TOPICS}failedproducerequests_total",
+    "counter",
+    "Parts of Produce requests that were answered with an error.",
+    _TOPIC,
+)
+FAILED_FETCH: Final = MetricRow(
+    f"{_BROKER_TOPICS}failedfetchrequests_total",
+    "counter",
+    "Parts of Fetch requests that were answered with an error.",
+    _TOPIC,
+)
+REQUESTS: Final = MetricRow(
+    f"{_REQUESTS}requests_total",
+    "counter",
+    "Requests that were answered.",
+    ("request", "version"),
+)
+REQUEST_ERRORS: Final = MetricRow(
+    f"{_REQUESTS}errors_total",
+    "counter",
+    "Error codes in answers. Kafka also counts NONE; here only errors are counted.",
+    ("request", "error"),
+)
+REQUEST_TIME: Final = MetricRow(
+    f"{_REQUESTS}totaltimems",
+    "histogram",
+    "Milliseconds from the last byte of a request to its answer, waiting included.",
+    ("request",),
+)
+CONNECTIONS: Final = MetricRow(
+    f"{_SOCKETS}connection_count", "gauge", "Connections of clients that are open.", _LISTENER
+)
+CONNECTIONS_CREATED: Final = MetricRow(
+    f"{_SOCKETS}connection_creation_total", "counter", "Connections that were taken.", _LISTENER
+)
+CONNECTIONS_CLOSED: Final = MetricRow(
+    f"{_SOCKETS}connection_close_total", "counter", "Connections that have ended.", _LISTENER
+)
+PURGATORY_SIZE: Final = MetricRow(
+    "kafka_server_delayedoperationpurgatory_purgatorysize",
+    "gauge",
+    "Requests that wait: Fetch for bytes, Produce for replicas or the disk.",
+    ("delayedOperation",),
+)
+LEADER_COUNT: Final = MetricRow(f"{_REPLICAS}leadercount", "gauge", "Partitions led here.")
+PARTITION_COUNT: Final = MetricRow(f"{_REPLICAS}partitioncount", "gauge", "Replicas kept here.")
+OFFLINE_REPLICAS: Final = MetricRow(
+    f"{_REPLICAS}offlinereplicacount", "gauge", "Replicas here whose disk failed."
+)
+UNDER_REPLICATED: Final = MetricRow(
+    f"{_REPLICAS}underreplicatedpartitions",
+    "gauge",
+    "Partitions led here that have fewer in-sync replicas than replicas.",
+)
+UNDER_MIN_ISR: Final = MetricRow(
+    f"{_REPLICAS}underminisrpartitioncount",
+    "gauge",
+    "Partitions led here that have fewer in-sync replicas than min.insync.replicas.",
+)
+AT_MIN_ISR: Final = MetricRow(
+    f"{_REPLICAS}atminisrpartitioncount",
+    "gauge",
+    "Partitions led here that have just min.insync.replicas in-sync replicas.",
+)
+ACTIVE_CONTROLLER: Final = MetricRow(
+    f"{_CONTROLLER}activecontrollercount",
+    "gauge",
+    "1 on the active controller, else 0: the sum over a cluster is 1.",
+)
+ACTIVE_BROKERS: Final = MetricRow(
+    f"{_CONTROLLER}activebrokercount", "gauge", "Brokers that are registered and not fenced."
+)
+GLOBAL_TOPICS: Final = MetricRow(
+    f"{_CONTROLLER}globaltopiccount", "gauge", "Topics in the cluster."
+)
+GLOBAL_PARTITIONS: Final = MetricRow(
+    f"{_CONTROLLER}globalpartitioncount", "gauge", "Partitions in the cluster."
+)
+OFFLINE_PARTITIONS: Final = MetricRow(
+    f"{_CONTROLLER}offlinepartitionscount", "gauge", "Partitions without a leader."
+)
+LOG_SIZE: Final = MetricRow("kafka_log_log_size", "gauge", "Bytes of a log's segments.", _LOG)
+LOG_START: Final = MetricRow(
+    "kafka_log_log_logstartoffset", "gauge", "First offset that is kept.", _LOG
+)
+LOG_END: Final = MetricRow("kafka_log_log_logendoffset", "gauge", "Next offset to write.", _LOG)
+LOG_SEGMENTS: Final = MetricRow("kafka_log_log_numlogsegments", "gauge", "Segments of a log.", _LOG)
+FSYNC_TIME: Final = MetricRow(
+    "ottla_log_fsync_duration_seconds", "histogram", "How long one sync of a log took."
+)
+LOOP_DELAY: Final = MetricRow(
+    "ottla_event_loop_delay_seconds",
+    "histogram",
+    "How late the event loop came to a timer: how long everybody had to wait for somebody.",
+)
+REFUSED: Final = MetricRow(
+    "ottla_connections_refused_total", "counter", "Connections that were not taken.", ("reason",)
+)
+PROTOCOL_ERRORS: Final = MetricRow(
+    "ottla_protocol_errors_total",
+    "counter",
+    "Connections that were closed because the peer broke the protocol.",
+    ("reason",),
+)
+LINES_LOST: Final = MetricRow(
+    "ottla_log_lines_lost_total", "counter", "Lines of the node's own log that were not written."
+)
+BUILD_INFO: Final = MetricRow(
+    "ottla_build_info", "gauge", "1, and the version in a label.", ("version",)
+)
+CPU_SECONDS: Final = MetricRow(
+    "process_cpu_seconds_total", "counter", "Processor time of the process, user and system."
+)
+RESIDENT_BYTES: Final = MetricRow(
+    "process_resident_memory_bytes", "gauge", "Memory in use, mapped files included."
+)
+VIRTUAL_BYTES: Final = MetricRow("process_virtual_memory_bytes", "gauge", "Size of address space.")
+STARTED: Final = MetricRow(
+    "process_start_time_seconds", "gauge", "When the process started, in seconds since 1970."
+)
+OPEN_FDS: Final = MetricRow("process_open_fds", "gauge", "Open file descriptors.")
+MAX_FDS: Final = MetricRow("process_max_fds", "gauge", "Limit of open file descriptors.")
+GC_COLLECTED: Final = MetricRow(
+    "python_gc_objects_collected_total",
+    "counter",
+    "Objects that a collection freed.",
+    ("generation",),
+)
+GC_UNCOLLECTABLE: Final = MetricRow(
+    "python_gc_objects_uncollectable_total",
+    "counter",
+    "Objects it could not free.",
+    ("generation",),
+)
+GC_RUNS: Final = MetricRow(
+    "python_gc_collections_total",
+    "counter",
+    "How often a generation was collected.",
+    ("generation",),
+)
+PYTHON_INFO: Final = MetricRow(
+    "python_info", "gauge", "1, and the Python in labels.", ("implementation", "version")
+)
+
+METRICS: Final[tuple[MetricRow, ...]] = tuple(
+    row for row in globals().copy().values() if isinstance(row, MetricRow)
+)

@@ -1,0 +1,253 @@
+"""What a node counts while it works.
+
+On the hot path a metric is an attribute that is incremented; text is made of it only when somebody
+asks (`exposition.py`).
+
+    metrics.topic("orders").bytes_in += 4096
+    metrics.requests["Produce"].observe(0.8, version=13)
+
+M1  every metric has a row in `metric_table.py`, and METRICS.md is made from the rows
+M2  labels are bounded: a topic's end with the topic (`keep_topics`), and where names could be made
+    up there is a limit, above which they count as `other`. A name that a stranger chose and that
+    names nothing here (an unknown topic) never becomes a label
+M3  a counter never falls: what a deleted topic had stays in the sum over all topics
+
+Not here: the text, and gauges that are looked up when asked for (`status.py`, `process.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from ottla.node import metric_table as table
+from ottla.node.metric_table import MetricRow
+from ottla.proto.errors import ErrorCode
+
+OTHER: Final = "other"
+# Milliseconds; a request that waits for bytes takes half a second by intention.
+REQUEST_BOUNDS_MS: Final[tuple[float, ...]] = (
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0),
+    *(1_000.0, 2_500.0, 5_000.0, 10_000.0, 30_000.0),
+)
+SECONDS_BOUNDS: Final[tuple[float, ...]] = tuple(ms / 1000 for ms in REQUEST_BOUNDS_MS[:-1])
+REASONS_MAX: Final = 64
+REQUEST_NAMES_MAX: Final = 128
+# Versions of a request that are told apart; no API of Kafka's has as many.
+VERSIONS_MAX: Final = 32
+
+
+class Histogram:
+    """How many observed values were at most each of a few bounds."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds: Final = bounds
+        # One more than there are bounds: the last counts what lies above all of them.
+        self.counts: Final = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+
+class Reading(NamedTuple):
+    """The value of a metric now; values of labels in the order of the row's names."""
+
+    row: MetricRow
+    value: float | Histogram
+    # Empty although the row has labels: over all topics, as Kafka tells it too.
+    labels: tuple[str, ...] = ()
+
+
+class TopicMetrics:
+    """What went in and out of one topic. The attributes are incremented by whoever did it."""
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "failed_fetch",
+        "failed_produce",
+        "fetch_requests",
+        "messages_in",
+        "produce_requests",
+    )
+
+    def __init__(self) -> None:
+        # Records, and bytes of their batches as they came and went.
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        # One for each topic that a request names, and one for each that got an error.
+        self.produce_requests = 0
+        self.fetch_requests = 0
+        self.failed_produce = 0
+        self.failed_fetch = 0
+
+    def add(self, other: TopicMetrics) -> None:
+        for name in TopicMetrics.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+_TOPIC_ROWS: Final[tuple[tuple[MetricRow, str], ...]] = (
+    (table.MESSAGES_IN, "messages_in"),
+    (table.BYTES_IN, "bytes_in"),
+    (table.BYTES_OUT, "bytes_out"),
+    (table.PRODUCE_REQUESTS, "produce_requests"),
+    (table.FETCH_REQUESTS, "fetch_requests"),
+    (table.FAILED_PRODUCE, "failed_produce"),
+    (table.FAILED_FETCH, "failed_fetch"),
+)
+
+
+class RequestMetrics:
+    """How often one API was asked for in each version, and how long it took."""
+
+    __slots__ = ("counts", "time_ms")
+
+    def __init__(self) -> None:
+        # By version; the last counts versions that no API has, which only strangers send.
+        self.counts: Final = [0] * (VERSIONS_MAX + 1)
+        self.time_ms: Final = Histogram(REQUEST_BOUNDS_MS)
+
+    def observe(self, ms: float, version: int = VERSIONS_MAX) -> None:
+        self.counts[version if 0 <= version < VERSIONS_MAX else VERSIONS_MAX] += 1
+        time_ms = self.time_ms
+        time_ms.counts[bisect_left(REQUEST_BOUNDS_MS, ms)] += 1
+        time_ms.sum += ms
+
+
+class RequestTable(dict[str, RequestMetrics]):
+    """By name of an API, such as `Produce`; a name is added when it is asked for first."""
+
+    def __missing__(self, name: str) -> RequestMetrics:
+        if name != OTHER and len(self) >= REQUEST_NAMES_MAX:
+            return self[OTHER]
+        return self.setdefault(name, RequestMetrics())
+
+
+class Metrics:
+    """Everything a node counts. Belongs to the event loop; lives as long as the process."""
+
+    def __init__(self, *, version: str, listener: str = "CLIENT") -> None:
+        self.requests: Final = RequestTable()
+        # Open now, and since the start.
+        self.connections_open = 0
+        self.connections_created = 0
+        self.connections_closed = 0
+        # Requests that wait now: for bytes; for replicas or the disk.
+        self.waiting_fetches = 0
+        self.waiting_produces = 0
+        # Seconds.
+        self.fsync: Final = Histogram(SECONDS_BOUNDS)
+        self.loop_delay: Final = Histogram(SECONDS_BOUNDS)
+        # Parts of requests that name no topic of ours: they count in the sum, under no name.
+        self.unknown_topic: Final = TopicMetrics()
+        self._version: Final = version
+        self._listener: Final = listener
+        self._topics: Final[dict[str, TopicMetrics]] = {}
+        self._deleted: Final = TopicMetrics()
+        self._errors: Final[dict[tuple[str, int], int]] = {}
+        self._refused: Final[dict[str, int]] = {}
+        self._protocol_errors: Final[dict[str, int]] = {}
+        self._sources: Final[list[Callable[[], Iterable[Reading]]]] = []
+
+    # ── While working ─────────────────────────────────────────────────────────────────────────
+
+    def topic(self, name: str) -> TopicMetrics:
+        """Return the counters of a topic that exists; they may be kept and incremented (M2)."""
+        found = self._topics.get(name)
+        return self._topics.setdefault(name, TopicMetrics()) if found is None else found
+
+    def keep_topics(self, names: Collection[str]) -> None:
+        """Forget the labels of topics that are not among these any more (M3)."""
+        for name in [name for name in self._topics if name not in names]:
+            self._deleted.add(self._topics.pop(name))
+
+    def request_failed(self, request: str, code: int) -> None:
+        """Count an error code in an answer. One that is none of Kafka's is our bug, and shows."""
+        key = (request, code)
+        self._errors[key] = self._errors.get(key, 0) + 1
+
+    def refused(self, reason: str) -> None:
+        """Count a connection that was not taken; the reason is a word, not a sentence."""
+        _count(self._refused, reason)
+
+    def protocol_error(self, reason: str) -> None:
+        """Count a connection that was closed because the peer broke the protocol."""
+        _count(self._protocol_errors, reason)
+
+    # ── When asked ────────────────────────────────────────────────────────────────────────────
+
+    def watch(self, source: Callable[[], Iterable[Reading]]) -> None:
+        """Ask `source` too, at each scrape.
+
+        The node does other work between two readings, so what it returns must not be a walk over
+        something that changes: take a list of it first.
+        """
+        self._sources.append(source)
+
+    def sources(self) -> Iterator[Iterable[Reading]]:
+        """Yield all there is to read, in parts between which other work may be done."""
+        yield list(self._node_readings())
+        yield from self._topic_readings()
+        for source in self._sources:
+            yield source()
+
+    def _node_readings(self) -> Iterator[Reading]:
+        here = (self._listener,)
+        yield Reading(table.CONNECTIONS, self.connections_open, here)
+        yield Reading(table.CONNECTIONS_CREATED, self.connections_created, here)
+        yield Reading(table.CONNECTIONS_CLOSED, self.connections_closed, here)
+        yield Reading(table.PURGATORY_SIZE, self.waiting_fetches, ("Fetch",))
+        yield Reading(table.PURGATORY_SIZE, self.waiting_produces, ("Produce",))
+        yield Reading(table.FSYNC_TIME, self.fsync)
+        yield Reading(table.LOOP_DELAY, self.loop_delay)
+        yield Reading(table.BUILD_INFO, 1, (self._version,))
+        for reason, count in self._refused.items():
+            yield Reading(table.REFUSED, count, (reason,))
+        for reason, count in self._protocol_errors.items():
+            yield Reading(table.PROTOCOL_ERRORS, count, (reason,))
+        for (request, code), count in self._errors.items():
+            yield Reading(table.REQUEST_ERRORS, count, (request, _code_name(code)))
+        for name, request_metrics in self.requests.items():
+            yield from _request_readings(name, request_metrics)
+
+    def _topic_readings(self) -> Iterator[list[Reading]]:
+        # One tuple for each topic, made once: whoever writes the text knows it again.
+        topics = [((name,), metrics) for name, metrics in self._topics.items()]
+        for row, attribute in _TOPIC_ROWS:
+            value_of = attrgetter(attribute)
+            everything = value_of(self._deleted) + value_of(self.unknown_topic)
+            readings = []
+            for labels, metrics in topics:
+                value = value_of(metrics)
+                everything += value
+                readings.append(Reading(row, value, labels))
+            readings.append(Reading(row, everything))
+            yield readings
+
+
+def _request_readings(name: str, metrics: RequestMetrics) -> Iterator[Reading]:
+    for version, count in enumerate(metrics.counts):
+        if count:
+            label = OTHER if version == VERSIONS_MAX else str(version)
+            yield Reading(table.REQUESTS, count, (name, label))
+    yield Reading(table.REQUEST_TIME, metrics.time_ms, (name,))
+
+
+def _count(counts: dict[str, int], reason: str) -> None:
+    known = reason in counts or len(counts) < REASONS_MAX
+    kept = reason if known else OTHER
+    counts[kept] = counts.get(kept, 0) + 1
+
+
+def _code_name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)

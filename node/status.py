@@ -1,0 +1,242 @@
+"""What a node tells about itself: ready or not, where it listens, its partitions.
+
+The same walk over the partitions makes the page `/status` and the gauges of `/metrics`.
+
+Not here: HTTP (`http.py`), what is counted while working (`metrics.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from http import HTTPStatus
+from typing import Any, Final, Protocol
+
+from ottla.controller.image import MetadataImage, TopicInfo
+from ottla.node import metric_table as table
+from ottla.node.exposition import CONTENT_TYPE, exposition
+from ottla.node.http import JSON, Answer, Route
+from ottla.node.metrics import Metrics, Reading
+from ottla.proto.ids import BrokerId
+from ottla.proto.options.topic import MIN_INSYNC_REPLICAS
+from ottla.replication.replica import Replica
+
+PARTITIONS_MAX: Final = 1_000
+# Partitions looked at between two pauses.
+_PART: Final = 25
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One replica on this node, and what the metadata says of its partition."""
+
+    topic: str
+    partition: int
+    leader: BrokerId | None
+    leader_epoch: int
+    start_offset: int
+    high_watermark: int
+    # Exclusive, as everywhere.
+    end_offset: int
+    size_bytes: int
+    segment_count: int
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    # How many in-sync replicas acks=all needs.
+    isr_min: int
+    # Why it serves nothing, or None.
+    offline: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """The node as a whole, now."""
+
+    node_id: BrokerId
+    cluster_id: str
+    version: str
+    roles: tuple[str, ...]
+    # By name of the listener: where it really listens.
+    listeners: Mapping[str, str]
+    uptime_ms: int
+    partition_count: int
+    # Why clients are not served yet, or not any more; None when they are.
+    not_ready: str | None
+    # Anything else worth a line, by name.
+    more: Mapping[str, str | int] = field(default_factory=dict)
+
+
+class NodeView(Protocol):
+    """What the pages ask the node for."""
+
+    def status(self) -> NodeStatus: ...
+
+    def partitions(self) -> Iterable[PartitionStatus]:
+        """Walk over what is here now. Other work is done in between (`Replicas` allows that)."""
+
+
+def partition_statuses(
+    replicas: Iterable[Replica], image: MetadataImage, isr_min_of: Callable[[str], int]
+) -> Iterator[PartitionStatus]:
+    """Yield the status of each replica; `isr_min_of` gives min.insync.replicas of a topic."""
+    isr_min = _IsrMin(isr_min_of)
+    for replica in replicas:
+        log, name = replica.log, replica.partition
+        topic = image.topic(name.topic)
+        info = None
+        # A partition that was deleted a moment ago is in no image any more.
+        if topic is not None and name.partition < len(topic.partitions):
+            info = topic.partitions[name.partition]
+        yield PartitionStatus(
+            topic=name.topic,
+            partition=name.partition,
+            leader=None if info is None else info.leader,
+            leader_epoch=replica.leader_epoch,
+            start_offset=log.start_offset,
+            high_watermark=log.high_watermark,
+            end_offset=log.end_offset,
+            size_bytes=log.size_bytes,
+            segment_count=len(log.segments),
+            replicas=() if info is None else info.replicas,
+            isr=() if info is None else info.isr,
+            isr_min=1 if topic is None else isr_min.of(topic),
+            offline=log.offline,
+        )
+
+
+class _IsrMin:
+    """Remembers, during one walk, what is costly to work out from a topic's options."""
+
+    def __init__(self, isr_min_of: Callable[[str], int]) -> None:
+        self._isr_min_of: Final = isr_min_of
+        # It depends on what the topic says itself, which most do not, and on its replicas.
+        self._known: dict[tuple[str | None, int], int] = {}
+
+    def of(self, topic: TopicInfo) -> int:
+        key = (topic.configs.get(MIN_INSYNC_REPLICAS.name), topic.replication_factor)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._isr_min_of(topic.name)
+        return found
+
+
+# ── Gauges ────────────────────────────────────────────────────────────────────────────────────
+
+
+def replica_readings(node_id: BrokerId, partitions: Iterable[PartitionStatus]) -> Iterator[Reading]:
+    """Yield the gauges of each log here, and then those over all of them."""
+    count = led = offline = under_replicated = under_min = at_min = 0
+    for status in partitions:
+        labels = (status.topic, str(status.partition))
+        yield Reading(table.LOG_SIZE, status.size_bytes, labels)
+        yield Reading(table.LOG_START, status.start_offset, labels)
+        yield Reading(table.LOG_END, status.end_offset, labels)
+        yield Reading(table.LOG_SEGMENTS, status.segment_count, labels)
+        count += 1
+        offline += status.offline is not None
+        if status.leader == node_id:
+            in_sync = len(status.isr)
+            led += 1
+            under_replicated += in_sync < len(status.replicas)
+            under_min += in_sync < status.isr_min
+            at_min += in_sync == status.isr_min
+    yield Reading(table.PARTITION_COUNT, count)
+    yield Reading(table.LEADER_COUNT, led)
+    yield Reading(table.OFFLINE_REPLICAS, offline)
+    yield Reading(table.UNDER_REPLICATED, under_replicated)
+    yield Reading(table.UNDER_MIN_ISR, under_min)
+    yield Reading(table.AT_MIN_ISR, at_min)
+
+
+def cluster_readings(node_id: BrokerId, image: MetadataImage) -> Iterator[Reading]:
+    """Yield what the controller tells of the cluster; nothing of it where it is not active."""
+    is_active = image.controller_id == node_id
+    yield Reading(table.ACTIVE_CONTROLLER, int(is_active))
+    if not is_active:
+        return
+    # An image never changes, so the walk may be long.
+    count = leaderless = 0
+    for topic in image.topics.values():
+        count += len(topic.partitions)
+        leaderless += sum(partition.leader is None for partition in topic.partitions)
+    yield Reading(table.ACTIVE_BROKERS, len(image.brokers))
+    yield Reading(table.GLOBAL_TOPICS, len(image.topics))
+    yield Reading(table.GLOBAL_PARTITIONS, count)
+    yield Reading(table.OFFLINE_PARTITIONS, leaderless)
+
+
+# ── Pages ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def pages(view: NodeView, metrics: Metrics) -> dict[str, Route]:
+    """Return the pages of a node, for `HttpListener`."""
+
+    async def shows_metrics(_query: Mapping[str, str]) -> Answer:
+        return Answer(HTTPStatus.OK, await exposition(metrics), CONTENT_TYPE)
+
+    async def shows_live(_query: Mapping[str, str]) -> Answer:
+        # Who answers is alive: this page is served by the loop that serves everything.
+        return _json({"live": True})
+
+    async def shows_ready(_query: Mapping[str, str]) -> Answer:
+        return ready_answer(view.status().not_ready)
+
+    async def shows_status(query: Mapping[str, str]) -> Answer:
+        return await status_answer(view, query.get("topic"))
+
+    async def shows_index(_query: Mapping[str, str]) -> Answer:
+        return Answer(HTTPStatus.OK, _INDEX)
+
+    return {
+        "/": shows_index,
+        "/metrics": shows_metrics,
+        "/health/live": shows_live,
+        "/health/ready": shows_ready,
+        "/status": shows_status,
+    }
+
+
+_INDEX: Final = b"""\
+ottla
+
+/metrics        for Prometheus
+/health/live    200 while the process works
+/health/ready   200 while clients are served, else 503 and the reason
+/status         this node and its partitions, as JSON; ?topic=orders for those of one topic
+"""
+
+
+def ready_answer(not_ready: str | None) -> Answer:
+    """Return 200 if clients are served, else 503 with the reason."""
+    if not_ready is None:
+        return _json({"ready": True})
+    return _json({"ready": False, "reason": not_ready}, HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+async def status_answer(view: NodeView, topic: str | None = None) -> Answer:
+    """Return the node and its first partitions, or the first of one topic."""
+    node = view.status()
+    shown: list[dict[str, Any]] = []
+    found = 0
+    for number, status in enumerate(view.partitions()):
+        if number % _PART == _PART - 1:
+            await asyncio.sleep(0)
+        if topic is None or status.topic == topic:
+            found += 1
+            if len(shown) < PARTITIONS_MAX:
+                shown.append(asdict(status))
+            elif topic is None:
+                # How many there are is known without a walk.
+                found = node.partition_count
+                break
+    told: dict[str, Any] = asdict(node)
+    told |= {"ready": node.not_ready is None, "partitions": shown}
+    if found > len(shown):
+        told["note"] = f"the first {len(shown)} of {found} partitions; ?topic= shows one topic's"
+    return _json(told)
+
+
+def _json(told: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    return Answer(status, json.dumps(told).encode() + b"\n", JSON)

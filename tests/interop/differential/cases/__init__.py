@@ -1,0 +1,28 @@
+"""The table of all cases, grouped by what they are about."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.interop.differential.case import Case
+from tests.interop.differential.cases.cluster import CLUSTER_CASES
+from tests.interop.differential.cases.configs import CONFIG_CASES
+from tests.interop.differential.cases.fetch import FETCH_CASES
+from tests.interop.differential.cases.header import HEADER_CASES
+from tests.interop.differential.cases.metadata import METADATA_CASES
+from tests.interop.differential.cases.offsets import OFFSET_CASES
+from tests.interop.differential.cases.primitives import PRIMITIVE_CASES
+from tests.interop.differential.cases.produce import PRODUCE_CASES
+from tests.interop.differential.cases.topics import TOPIC_CASES
+
+CASES: Final[tuple[Case, ...]] = (
+    *HEADER_CASES,
+    *PRIMITIVE_CASES,
+    *METADATA_CASES,
+    *PRODUCE_CASES,
+    *FETCH_CASES,
+    *OFFSET_CASES,
+    *TOPIC_CASES,
+    *CONFIG_CASES,
+    *CLUSTER_CASES,
+)

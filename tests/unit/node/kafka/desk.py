@@ -1,0 +1,168 @@
+"""A broker at a desk: real parts, a disk in memory, no socket. A test hands requests over the desk.
+
+What is asked goes through the codec both ways, so that a field which a version does not have cannot
+be relied on. `stage.py` is smaller: a broker without logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from ottla.controller.image import BrokerInfo
+from ottla.controller.port import NewTopic, TopicDefaults
+from ottla.controller.solo import SoloController
+from ottla.node.broker import Broker
+from ottla.node.clock import Clock
+from ottla.node.kafka import configs, logdirs, offsets, producers
+from ottla.node.kafka.producers import ProducerIds
+from ottla.node.kafka.requests import Handler, Request
+from ottla.node.metrics import Metrics
+from ottla.node.options import NodeOptions
+from ottla.node.reconcile import Reconcile
+from ottla.proto.kafka import apis
+from ottla.proto.kafka.apis import ApiRow
+from ottla.proto.kafka.decode import decode_request, decode_response
+from ottla.proto.kafka.encode import encode_request, encode_response
+from ottla.proto.kafka.framing import RequestHead
+from ottla.proto.options.load import load
+from ottla.replication.log.manager import LogManager
+from ottla.replication.replica import Replica
+from ottla.replication.replicas import Replicas
+from ottla.replication.settings import LogSettings
+from ottla.replication.storage.memory import MemoryFiles, MemoryStateStore
+from tests.builders import NOW_MS
+from tests.unit.node.kafka.stage import CLUSTER_ID, CountedIds
+
+ROOT: Final = "/data"
+T = TypeVar("T")
+
+HANDLERS: dict[ApiRow, Handler] = {
+    apis.DESCRIBE_CONFIGS: configs.describe_configs,
+    apis.ALTER_CONFIGS: configs.alter_configs,
+    apis.INCREMENTAL_ALTER_CONFIGS: configs.incremental_alter_configs,
+    apis.LIST_CONFIG_RESOURCES: configs.list_config_resources,
+    apis.LIST_OFFSETS: offsets.list_offsets,
+    apis.OFFSET_FOR_LEADER_EPOCH: offsets.offset_for_leader_epoch,
+    apis.DELETE_RECORDS: offsets.delete_records,
+    apis.INIT_PRODUCER_ID: producers.init_producer_id,
+    apis.DESCRIBE_PRODUCERS: producers.describe_producers,
+    apis.DESCRIBE_LOG_DIRS: logdirs.describe_log_dirs,
+}
+
+
+class StillClock(Clock):
+    """Every record is written at the same moment."""
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+
+class Desk:
+    """One broker, and how to ask it."""
+
+    def __init__(self, broker: Broker, runner: asyncio.Runner) -> None:
+        self.broker = broker
+        self._runner = runner
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+    def ask(self, row: ApiRow, version: int, **fields: Any) -> dict[str, Any]:
+        """Return the answer's fields, as a client of that version reads them."""
+        return self.run(self.asked(row, version, **fields))
+
+    async def asked(self, row: ApiRow, version: int, **fields: Any) -> dict[str, Any]:
+        body = decode_request(row, version, encode_request(row, version, fields))
+        head = RequestHead(row.key, version, 1, "test", 0)
+        answer = await HANDLERS[row](self.broker, Request(head, row, version, body, "127.0.0.1"))
+        read = decode_response(row, version, encode_response(row, version, answer))
+        return read.as_dict()
+
+    def create(self, name: str, partitions: int = 1, **options: str) -> None:
+        given = {key.replace("_", "."): text for key, text in options.items()}
+        wanted = NewTopic(name, partitions, 1, configs=given)
+        (made,) = self.run(self.broker.controller.create_topics([wanted], validate_only=False))
+        if isinstance(made, Exception):
+            raise made
+
+    def replica(self, topic: str, index: int = 0) -> Replica:
+        found = self.broker.replicas.get(topic, index)
+        assert found is not None
+        return found
+
+    def write(self, topic: str, *batches: bytes) -> Replica:
+        """Append batches, and let them be committed."""
+        replica = self.write_only(topic, *batches)
+        self.run(replica.commit.synced(replica.log.end_offset))
+        return replica
+
+    def write_only(self, topic: str, *batches: bytes) -> Replica:
+        """Append batches that nobody syncs, and that are not committed therefore."""
+        replica = self.replica(topic)
+        log = replica.log
+        if log.epochs.latest != replica.leader_epoch:
+            log.assign_epoch(replica.leader_epoch)
+        for batch in batches:
+            log.append_as_leader(batch, epoch=replica.leader_epoch, now_ms=NOW_MS)
+        return replica
+
+
+class Place:
+    """What is left of a broker when it stops: its files and its memory beside them."""
+
+    def __init__(self) -> None:
+        self.files = MemoryFiles()
+        self.files.make_dir(ROOT)
+        self.states = MemoryStateStore()
+        self.metadata = MemoryStateStore()
+        self.new_uuid = CountedIds()
+
+
+@contextmanager
+def open_desk(place: Place | None = None, **flags: str) -> Iterator[Desk]:
+    """Open a broker; one that is opened at the place of another finds what that one left."""
+    place = place or Place()
+    given = {key.replace("_", "."): text for key, text in flags.items()}
+    options = NodeOptions(load(flags={"log.dirs": ROOT, **given}))
+    metrics = Metrics(version="test")
+    controller = SoloController(
+        place.metadata,
+        cluster_id=CLUSTER_ID,
+        broker=BrokerInfo(options.node_id, "127.0.0.1", 9092),
+        check_configs=options.check,
+        defaults=lambda: TopicDefaults(1, 1),
+        new_uuid=place.new_uuid,
+    )
+    options.adopt(controller.image)
+
+    def settings_of(topic: str) -> LogSettings:
+        info = controller.image.topic(topic)
+        return options.log_settings({} if info is None else info.configs)
+
+    manager = LogManager(place.files, place.states, ROOT, settings_of)
+    report = manager.open(now_ms=NOW_MS)
+    with ThreadPoolExecutor(1) as executor, asyncio.Runner() as runner:
+        replicas = Replicas(manager, executor, observe_sync=lambda seconds: None)
+        reconcile = Reconcile(options.node_id, replicas, options, metrics)
+        broker = Broker(
+            node_id=options.node_id,
+            cluster_id=CLUSTER_ID,
+            options=options,
+            controller=controller,
+            replicas=replicas,
+            producer_ids=ProducerIds(controller.take_producer_ids),
+            clock=StillClock(),
+            metrics=metrics,
+            data_dir=ROOT,
+        )
+        runner.run(reconcile.begin(controller.image, report.damaged))
+        controller.watch(reconcile.obey)
+        try:
+            yield Desk(broker, runner)
+        finally:
+            runner.run(replicas.close())
+            manager.close(broker_epoch=1)

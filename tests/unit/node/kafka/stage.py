@@ -1,0 +1,115 @@
+"""A broker without sockets and without a disk: what a cold handler needs, and no more.
+
+A question goes through the codec on its way in and on its way out, so a handler that returns what
+the version cannot carry fails here. There are no logs behind it: `replicas`, `producer_ids` and
+`metrics` are missing, and a handler that asks for them needs another stage.
+
+Times and ids are counted up, so a run is the same every time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from ottla.controller.image import BrokerInfo, MetadataImage
+from ottla.controller.port import Listener, TopicDefaults
+from ottla.controller.solo import SoloController
+from ottla.controller.stored import StateStore
+from ottla.node.kafka.requests import Handler, Request
+from ottla.node.options import NodeOptions
+from ottla.proto.ids import BrokerId
+from ottla.proto.kafka.apis import ApiRow
+from ottla.proto.kafka.decode import decode_request, decode_response
+from ottla.proto.kafka.encode import encode_request, encode_response
+from ottla.proto.kafka.framing import RequestHead
+from ottla.proto.kafka.message import Message
+from ottla.proto.kafka.uuids import UUID
+from ottla.proto.options import node
+from ottla.proto.options.load import load
+from ottla.replication.storage.memory import MemoryStateStore
+
+if TYPE_CHECKING:
+    from ottla.node.broker import Broker
+
+NODE_ID = BrokerId(1)
+CLUSTER_ID = "b3R0bGEtdW5pdC10ZXN0MQ"
+HERE = BrokerInfo(NODE_ID, "127.0.0.1", 9092)
+
+
+class CountedIds:
+    """Ids that differ, and are the same in every run."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def __call__(self) -> UUID:
+        self._count += 1
+        return UUID(int=(self._count << 64) | 0x0123456789ABCDEF)
+
+
+@dataclass(slots=True)
+class StageBroker:
+    """Those parts of a `Broker` that need neither disk nor network."""
+
+    node_id: BrokerId
+    cluster_id: str
+    options: NodeOptions
+    controller: SoloController
+
+
+class Stage:
+    """A broker to put questions to."""
+
+    def __init__(
+        self, options: Mapping[str, str] | None = None, store: StateStore | None = None
+    ) -> None:
+        """Start on a store, which is new if none is given, with options as on a command line."""
+        self.store = MemoryStateStore() if store is None else store
+        self.options = NodeOptions(load(flags={"node.id": str(NODE_ID), **(options or {})}))
+        self.controller = SoloController(
+            self.store,
+            cluster_id=CLUSTER_ID,
+            broker=HERE,
+            check_configs=self.options.check,
+            defaults=self._defaults,
+            new_uuid=CountedIds(),
+        )
+        self.options.adopt(self.controller.image)
+        self.controller.watch(self._adopt)
+        self.broker = cast(
+            "Broker", StageBroker(NODE_ID, CLUSTER_ID, self.options, self.controller)
+        )
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.controller.image
+
+    def watch(self, listener: Listener) -> None:
+        self.controller.watch(listener)
+
+    def ask(
+        self, handler: Handler, row: ApiRow, version: int, fields: Mapping[str, Any] | None = None
+    ) -> Message:
+        """Return the answer to one question as a client would read it."""
+        return asyncio.run(self.ask_soon(handler, row, version, fields))
+
+    async def ask_soon(
+        self, handler: Handler, row: ApiRow, version: int, fields: Mapping[str, Any] | None = None
+    ) -> Message:
+        body = decode_request(row, version, encode_request(row, version, fields or {}))
+        head = RequestHead(row.key, version, 1, "a test", 0)
+        answer = await handler(self.broker, Request(head, row, version, body, "127.0.0.1"))
+        return decode_response(row, version, encode_response(row, version, answer))
+
+    def _defaults(self) -> TopicDefaults:
+        current = self.options.current
+        return TopicDefaults(
+            current.value_of(node.NUM_PARTITIONS),
+            current.value_of(node.DEFAULT_REPLICATION_FACTOR),
+        )
+
+    async def _adopt(self, image: MetadataImage) -> None:
+        self.options.adopt(image)

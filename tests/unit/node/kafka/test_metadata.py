@@ -1,0 +1,387 @@
+"""Each answer is the one that Apache Kafka 4.3.1 gives, or a comment says why not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from ottla.controller.port import NewTopic
+from ottla.node.kafka.metadata import (
+    api_versions,
+    describe_cluster,
+    describe_topic_partitions,
+    metadata,
+    software_of,
+    unsupported_api_versions,
+)
+from ottla.proto.kafka.apis import (
+    API_TABLE,
+    API_VERSIONS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_TOPIC_PARTITIONS,
+    METADATA,
+)
+from ottla.proto.kafka.decode import decode_response
+from ottla.proto.kafka.encode import encode_response
+from ottla.proto.kafka.message import Message
+from ottla.proto.kafka.uuids import UUID, ZERO_UUID
+from ottla.replication.storage.memory import MemoryStateStore
+from tests.unit.node.kafka.stage import CLUSTER_ID, HERE, NODE_ID, Stage
+
+STRANGER = UUID(int=0x1234567890ABCDEF1234567890ABCDEF)
+NOT_ASKED_FOR = -(2**31)
+ALL_TOPIC_OPERATIONS = 3576
+ALL_CLUSTER_OPERATIONS = 8096
+AUTO = {"auto.create.topics.enable": "true"}
+
+
+def stage_with(*topics: tuple[str, int], options: Mapping[str, str] | None = None) -> Stage:
+    stage = Stage(options)
+    wanted = [NewTopic(name, partitions=count) for name, count in topics]
+    asyncio.run(stage.controller.create_topics(wanted, validate_only=False))
+    return stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return stage_with(("a", 4), ("b", 2), ("__consumer_offsets", 1))
+
+
+# ── ApiVersions ───────────────────────────────────────────────────────────────────────────────
+
+
+def versions(version: int, name: str = "a-client", software: str = "1.0") -> Message:
+    fields = {"client_software_name": name, "client_software_version": software}
+    return Stage().ask(api_versions, API_VERSIONS, version, fields)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_api_that_is_served_is_told_once_and_in_order(version: int) -> None:
+    answer = versions(version)
+    assert answer.error_code == 0
+    told = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+    assert list(told) == sorted(row.key for row in API_TABLE)
+    for row in API_TABLE:
+        low = row.low if row.advertised_low is None else row.advertised_low
+        assert told[row.key] == (low, row.high)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_the_level_of_kafka_is_told_and_transactions_are_not(version: int) -> None:
+    answer = versions(version)
+    supported = [(one.name, one.min_version, one.max_version) for one in answer.supported_features]
+    assert supported == [("metadata.version", 7, 30)]
+    finalized = [(one.name, one.max_version_level) for one in answer.finalized_features]
+    assert finalized == [("metadata.version", 30)]
+    assert answer.finalized_features_epoch >= 0
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("name", ["", "-a", "a-", "a b", "a.", "é", "a/b", "a\n", "\0"])
+def test_a_program_without_a_proper_name_is_refused(version: int, name: str) -> None:
+    for answer in (versions(version, name=name), versions(version, software=name)):
+        assert answer.error_code == 42
+        assert answer.api_keys == []
+        assert answer.finalized_features_epoch == -1
+
+
+@pytest.mark.parametrize("name", ["a", "A.b-9", "librdkafka"])
+def test_a_program_with_a_proper_name_is_remembered(name: str) -> None:
+    assert versions(3, name=name).error_code == 0
+    body = Message({"client_software_name": name, "client_software_version": "2.6"})
+    assert software_of(body) == f"{name}/2.6"
+    assert software_of(Message({})) == ""
+
+
+def test_an_unsupported_version_is_answered_in_version_0_with_the_versions_that_are() -> None:
+    encoded = encode_response(API_VERSIONS, 0, unsupported_api_versions())
+    answer = decode_response(API_VERSIONS, 0, encoded)
+    assert answer.error_code == 35
+    told = [(one.api_key, one.min_version, one.max_version) for one in answer.api_keys]
+    assert told == [(18, 0, 4)]
+
+
+# ── Metadata ──────────────────────────────────────────────────────────────────────────────────
+
+
+def ask(
+    stage: Stage, version: int, topics: list[Any] | None, *, auto: bool = False, **more: Any
+) -> Message:
+    fields = {
+        "topics": topics,
+        "allow_auto_topic_creation": auto,
+        "include_topic_authorized_operations": False,
+        "include_cluster_authorized_operations": False,
+        **more,
+    }
+    return stage.ask(metadata, METADATA, version, fields)
+
+
+def by_name(*names: str | None) -> list[dict[str, Any]]:
+    return [{"name": name, "topic_id": ZERO_UUID} for name in names]
+
+
+def by_id(*ids: UUID) -> list[dict[str, Any]]:
+    return [{"name": None, "topic_id": topic_id} for topic_id in ids]
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_every_version_tells_topics_by_name(stage: Stage, version: int) -> None:
+    answer = ask(stage, version, by_name("a"))
+    (broker,) = answer.brokers
+    assert (broker.node_id, broker.host, broker.port) == (NODE_ID, HERE.host, HERE.port)
+    (topic,) = answer.topics
+    assert (topic.error_code, topic.name) == (0, "a")
+    assert [one.partition_index for one in topic.partitions] == [0, 1, 2, 3]
+    for partition in topic.partitions:
+        assert (partition.error_code, partition.leader_id) == (0, NODE_ID)
+        assert partition.replica_nodes == partition.isr_nodes == [NODE_ID]
+        assert partition.get("leader_epoch", 0) == 0
+        assert partition.get("offline_replicas", []) == []
+    if version >= 1:
+        assert (answer.controller_id, broker.rack, topic.is_internal) == (NODE_ID, None, False)
+    if version >= 2:
+        assert answer.cluster_id == CLUSTER_ID
+    if version >= 10:
+        assert topic.topic_id == stage.image.topics["a"].topic_id
+    if version >= 13:
+        assert answer.error_code == 0
+
+
+def test_all_topics_are_told_for_null_and_in_version_0_for_an_empty_list(stage: Stage) -> None:
+    every = {"a", "b", "__consumer_offsets"}
+    assert {one.name for one in ask(stage, 0, []).topics} == every
+    assert {one.name for one in ask(stage, 1, None).topics} == every
+    assert {one.name for one in ask(stage, 13, None).topics} == every
+    assert ask(stage, 1, []).topics == []
+    assert ask(stage, 13, []).topics == []
+
+
+def test_topics_that_brokers_keep_for_themselves_are_marked(stage: Stage) -> None:
+    topics = ask(stage, 13, by_name("__consumer_offsets", "__transaction_state", "a")).topics
+    assert [one.is_internal for one in topics] == [True, True, False]
+
+
+@pytest.mark.parametrize("version", [0, 3, 4, 9, 13])
+def test_names_without_a_topic_are_told_so(stage: Stage, version: int) -> None:
+    names = ["nope", "", ".", "..", "a/b", "a" * 250, "é", "a"]
+    topics = ask(stage, version, by_name(*names)).topics
+    assert [one.name for one in topics] == names
+    assert [one.error_code for one in topics] == [3, 17, 17, 17, 17, 17, 17, 0]
+    assert all(one.partitions == [] for one in topics[:-1])
+
+
+def test_a_name_that_is_given_twice_is_answered_once(stage: Stage) -> None:
+    assert [one.name for one in ask(stage, 13, by_name("a", "b", "a")).topics] == ["a", "b"]
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_topics_are_found_by_id(stage: Stage, version: int) -> None:
+    known = stage.image.topics["a"].topic_id
+    topics = ask(stage, version, by_id(known, STRANGER, known)).topics
+    found = [(one.error_code, one.name, one.topic_id) for one in topics]
+    assert found == [(0, "a", known), (100, None, STRANGER)]
+
+
+def test_beside_an_id_names_are_not_read(stage: Stage) -> None:
+    topics = ask(stage, 12, by_id(STRANGER) + by_name("a")).topics
+    assert [(one.error_code, one.topic_id) for one in topics] == [(100, STRANGER)]
+    both = [{"name": "a", "topic_id": STRANGER}]
+    assert [one.error_code for one in ask(stage, 13, both).topics] == [100]
+
+
+@pytest.mark.parametrize("version", [10, 11])
+@pytest.mark.parametrize("topics", [by_name(None), [{"name": "a", "topic_id": STRANGER}]])
+def test_ids_before_their_time_refuse_the_request(
+    stage: Stage, version: int, topics: list[Any]
+) -> None:
+    answer = ask(stage, version, topics)
+    assert [one.error_code for one in answer.topics] == [42]
+    assert (answer.brokers, answer.cluster_id, answer.controller_id) == ([], None, -1)
+
+
+def test_a_topic_without_name_and_id_refuses_the_request(stage: Stage) -> None:
+    # Kafka meets a null pointer here, and answers -1 in both places.
+    answer = ask(stage, 13, by_name(None))
+    assert answer.error_code == 42
+    assert [one.error_code for one in answer.topics] == [42]
+
+
+def test_operations_are_told_to_those_who_ask(stage: Stage) -> None:
+    plain = ask(stage, 9, by_name("a"))
+    assert plain.topics[0].topic_authorized_operations == NOT_ASKED_FOR
+    assert plain.cluster_authorized_operations == NOT_ASKED_FOR
+    told = ask(
+        stage,
+        9,
+        by_name("a", "nope"),
+        include_topic_authorized_operations=True,
+        include_cluster_authorized_operations=True,
+    )
+    assert [one.topic_authorized_operations for one in told.topics] == [ALL_TOPIC_OPERATIONS] * 2
+    assert told.cluster_authorized_operations == ALL_CLUSTER_OPERATIONS
+    unknown = ask(stage, 13, by_id(STRANGER), include_topic_authorized_operations=True)
+    assert unknown.topics[0].topic_authorized_operations == NOT_ASKED_FOR
+
+
+@pytest.mark.parametrize("version", [0, 3, 4, 13])
+def test_asking_makes_topics_where_that_is_switched_on(version: int) -> None:
+    # Kafka answers 3 and makes them in the background; a client has to ask again.
+    stage = stage_with(options={**AUTO, "num.partitions": "3"})
+    (topic,) = ask(stage, version, by_name("new"), auto=True).topics
+    assert topic.error_code == 0
+    assert len(topic.partitions) == 3
+    assert "new" in stage.image.topics
+
+
+def test_asking_makes_nothing_unless_both_sides_want_it() -> None:
+    assert ask(stage_with(), 13, by_name("new"), auto=True).topics[0].error_code == 3
+    stage = stage_with(options=AUTO)
+    assert ask(stage, 13, by_name("new"), auto=False).topics[0].error_code == 3
+    assert ask(stage, 13, by_id(STRANGER), auto=True).topics[0].error_code == 100
+    assert ask(stage, 13, None, auto=True).topics == []
+    assert not stage.image.topics
+
+
+def test_asking_makes_no_topic_that_could_not_be_made_otherwise() -> None:
+    stage = stage_with(("a.b", 1), options=AUTO)
+    names = ["", "..", "a/b", "a_b", "__consumer_offsets", "__cluster_metadata", "good"]
+    topics = ask(stage, 13, by_name(*names), auto=True).topics
+    assert [one.error_code for one in topics] == [17, 17, 17, 17, 3, 3, 0]
+    assert stage.image.topics.keys() == {"a.b", "good"}
+
+
+def test_asking_for_more_topics_than_can_be_made_at_once_makes_none() -> None:
+    stage = stage_with(options=AUTO)
+    topics = ask(stage, 13, by_name(*(f"t{number}" for number in range(10_001))), auto=True).topics
+    assert {one.error_code for one in topics} == {44}
+    assert not stage.image.topics
+
+
+def test_a_disk_that_refuses_makes_no_topic() -> None:
+    class ReadOnly(MemoryStateStore):
+        """A store that has taken its last commit."""
+
+        def commit(self, changes: Mapping[bytes, bytes | None]) -> None:
+            if any(key.startswith(b"metadata/topic/") for key in changes):
+                raise OSError(30, "Read-only file system")
+
+    stage = Stage(AUTO, ReadOnly())
+    assert ask(stage, 13, by_name("new"), auto=True).topics[0].error_code == 56
+
+
+# ── DescribeTopicPartitions ───────────────────────────────────────────────────────────────────
+
+Page = tuple[list[tuple[str, int, list[int]]], tuple[str, int] | None]
+
+
+def pages(
+    stage: Stage, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None
+) -> Page:
+    at = None if cursor is None else {"topic_name": cursor[0], "partition_index": cursor[1]}
+    fields = {
+        "topics": [{"name": name} for name in names],
+        "response_partition_limit": limit,
+        "cursor": at,
+    }
+    answer = stage.ask(describe_topic_partitions, DESCRIBE_TOPIC_PARTITIONS, 0, fields)
+    topics = [
+        (one.name, one.error_code, [part.partition_index for part in one.partitions])
+        for one in answer.topics
+    ]
+    after = answer.next_cursor
+    return topics, None if after is None else (after.topic_name, after.partition_index)
+
+
+def test_partitions_are_told_in_the_order_of_topics(stage: Stage) -> None:
+    assert pages(stage, "b", "a", "b") == ([("a", 0, [0, 1, 2, 3]), ("b", 0, [0, 1])], None)
+    assert [name for name, _, _ in pages(stage)[0]] == ["__consumer_offsets", "a", "b"]
+
+
+def test_everybody_may_do_everything_and_is_told_so(stage: Stage) -> None:
+    fields = {"topics": [{"name": "a"}, {"name": "nope"}], "response_partition_limit": 9}
+    answer = stage.ask(describe_topic_partitions, DESCRIBE_TOPIC_PARTITIONS, 0, fields)
+    operations = [one.topic_authorized_operations for one in answer.topics]
+    assert operations == [ALL_TOPIC_OPERATIONS] * 2
+    partition = answer.topics[0].partitions[0]
+    assert (partition.eligible_leader_replicas, partition.last_known_elr) == ([], [])
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 7])
+def test_following_the_cursor_tells_every_partition_once(stage: Stage, limit: int) -> None:
+    seen: list[tuple[str, int]] = []
+    cursor: tuple[str, int] | None = None
+    while True:
+        topics, cursor = pages(stage, limit=limit, cursor=cursor)
+        page = [(name, index) for name, _, indexes in topics for index in indexes]
+        assert len(page) <= limit
+        seen += page
+        if cursor is None:
+            break
+    expected = [("__consumer_offsets", 0), *(("a", at) for at in range(4)), ("b", 0), ("b", 1)]
+    assert seen == expected
+
+
+@pytest.mark.parametrize("limit", [0, -1, -(2**31)])
+def test_a_page_has_at_least_one_partition(stage: Stage, limit: int) -> None:
+    assert pages(stage, "a", limit=limit) == ([("a", 0, [0])], ("a", 1))
+
+
+def test_a_page_is_no_longer_than_the_node_allows() -> None:
+    stage = stage_with(("a", 4), options={"max.request.partition.size.limit": "3"})
+    assert pages(stage, "a", limit=2**31 - 1) == ([("a", 0, [0, 1, 2])], ("a", 3))
+
+
+def test_a_full_page_points_at_the_next_topic_even_if_nobody_knows_it(stage: Stage) -> None:
+    assert pages(stage, "b", "c", limit=2) == ([("b", 0, [0, 1])], ("c", 0))
+    assert pages(stage, "b", "c", limit=3) == ([("b", 0, [0, 1]), ("c", 3, [])], None)
+
+
+def test_a_cursor_behind_the_last_partition_finds_nothing_more(stage: Stage) -> None:
+    assert pages(stage, "a", cursor=("a", 9)) == ([("a", 0, [])], None)
+
+
+@pytest.mark.parametrize("cursor", [("nope", 0), ("A", 0), ("zzz", 3), ("a", -1), ("b", 0)])
+def test_a_cursor_that_was_not_given_out_is_refused(stage: Stage, cursor: tuple[str, int]) -> None:
+    assert pages(stage, "a", cursor=cursor) == ([("a", 42, [])], None)
+
+
+def test_names_without_a_topic_are_described_as_such(stage: Stage) -> None:
+    # For the empty name Kafka answers -1.
+    topics, _ = pages(stage, "nope", "a/b", "")
+    assert topics == [("", 17, []), ("a/b", 17, []), ("nope", 3, [])]
+
+
+# ── DescribeCluster ───────────────────────────────────────────────────────────────────────────
+
+
+def cluster(version: int, *, endpoint: int = 1, operations: bool = False) -> Message:
+    fields = {
+        "include_cluster_authorized_operations": operations,
+        "endpoint_type": endpoint,
+        "include_fenced_brokers": True,
+    }
+    return Stage().ask(describe_cluster, DESCRIBE_CLUSTER, version, fields)
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_the_cluster_is_described(version: int) -> None:
+    answer = cluster(version)
+    assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, CLUSTER_ID, NODE_ID)
+    (broker,) = answer.brokers
+    assert (broker.broker_id, broker.host, broker.port) == (NODE_ID, HERE.host, HERE.port)
+    assert broker.get("is_fenced", False) is False
+    assert answer.cluster_authorized_operations == NOT_ASKED_FOR
+    told = cluster(version, operations=True)
+    assert told.cluster_authorized_operations == ALL_CLUSTER_OPERATIONS
+
+
+@pytest.mark.parametrize(("endpoint", "expected"), [(2, 114), (0, 115), (3, 115), (-1, 115)])
+def test_other_kinds_of_endpoints_are_refused(endpoint: int, expected: int) -> None:
+    answer = cluster(2, endpoint=endpoint)
+    assert (answer.error_code, answer.endpoint_type) == (expected, 1)
+    assert (answer.cluster_id, answer.controller_id, answer.brokers) == ("", -1, [])
+    assert answer.error_message
