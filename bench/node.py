@@ -14,15 +14,18 @@ memory   what the process has for itself: idle, and under load
 start    from the start of the process to the first acknowledged write, in an empty directory
 topics   the cost of one request in a node with 1 topic and in a node with 2,000
 
-One turn of each is thrown away as warm-up; then rounds, every other one backwards (`measure.py`).
-A figure is the median of its rounds. The driver needs more of the machine than the broker does:
-where `driver cores` is near what the machine has left, `CPU s/GB` says more than MB/s.
+One turn of each is thrown away as warm-up; then rounds, every other one backwards. A turn has a new
+broker in an empty directory (`node_plan.py`). A figure is the median of its rounds. The driver
+needs more of the machine than the broker does: where `driver cores` is near what the machine has
+left, `CPU s/GB` says more than MB/s.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +34,7 @@ from typing import Final
 from bench.machine import machine_of
 from bench.measure import workspace
 from bench.node_load import measure_produce, measure_stream, measure_write
-from bench.node_plan import FULL, QUICK, Plan, touch_memory
+from bench.node_plan import FULL, QUICK, Plan
 from bench.node_process import measure_memory, measure_start, measure_topics, show_profile
 
 _FREE_BYTES_MIN: Final = 8 << 30
@@ -63,13 +66,14 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE", help="write the figures there as well")
     options = parser.parse_args()
     plan = plan_of(options)
+    # Brokers are stopped and files removed also when somebody loses patience.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     parts = options.only or [name for name in PARTS if name != "profile"]
     facts: dict[str, object] = {}
     with workspace(options.dir, free_bytes_min=_FREE_BYTES_MIN) as directory:
         machine = machine_of(directory)
         print(machine.line())
         print(f"{plan.rounds} rounds after one turn of warm-up\n", flush=True)
-        touch_memory(plan.warm_bytes)
         for part in parts:
             facts |= PARTS[part](Path(directory), plan)
     if options.json:

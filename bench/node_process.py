@@ -10,12 +10,12 @@ import shutil
 import time
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
-from bench.measure import say, share, table, take_turns
-from bench.node_cases import Stream, driven, streamed
-from bench.node_plan import Plan, make_topic
-from bench.node_servers import both, launch, limit_command, node_command, profiled, running
+from bench.measure import say, table
+from bench.node_cases import TOPIC, Result, driven, streamed
+from bench.node_plan import Plan, make_topics
+from bench.node_servers import limit_command, node_command, profiled, running
 from bench.node_wire import batch, produce_frame, wire_to
 
 # Produce with many topics in the node may cost so much more than with one (issue 4).
@@ -27,117 +27,125 @@ _PROFILE_ROWS: Final = 40
 
 def measure_memory(directory: Path, plan: Plan) -> dict[str, object]:
     say("memory …")
+    ours = limit_command if plan.itself else node_command
     rows, facts = [], []
-    with both(directory / "memory", "pagecache", itself=plan.itself) as servers:
-        make_topic(servers, plan, "t", 4)
-        time.sleep(_SETTLE_S)
-        idle = [server.anon_mb() for server in servers]
-        asked: dict[str, Any] = {"topic": "t", "partitions": 4, "size": 1024}
-        asked["count"] = plan.count(1024)
-        for server, idle_mb in zip(servers, idle, strict=True):
-            peaks = []
-            for command in ("produce", "consume"):
-                turns = driven(server, command, **asked)
-                turns.case.run()
-                turns.case.run()
-                peaks.append(turns.peak_mb)
-            after_mb = server.anon_mb()
-            rows.append([server.name, *(f"{mb:.1f}" for mb in (idle_mb, *peaks, after_mb))])
-            facts.append({"name": server.name, "idle_mb": idle_mb, "peaks_mb": peaks})
-    shutil.rmtree(directory / "memory")
-    print(table(["RssAnon, MB", "idle", "producing", "consuming", "after"], rows), end="\n\n")
+    for name, command in (("limit", limit_command), ("node", ours)):
+        place = directory / name
+        with running(name, place, command(place, "pagecache")) as server:
+            time.sleep(_SETTLE_S)
+            sizes_mb = [server.anon_mb()]
+            make_topics(server, plan, [TOPIC], 4)
+            for what in ("produce", "consume"):
+                action = driven(what, what, partitions=4, size=1024, count=plan.count(1024))
+                sizes_mb.append(max(action.run(server).peak_mb for _ in range(2)))
+            sizes_mb.append(server.anon_mb())
+        rows.append([name, *(f"{size:.1f}" for size in sizes_mb)])
+        facts.append({"name": name, "idle_producing_consuming_after_mb": sizes_mb})
+        shutil.rmtree(place)
+    heading = ["RssAnon, MB", "idle", "producing", "consuming", "after"]
+    print(table(heading, rows), end="\n\n", flush=True)
     return {"memory": facts}
 
 
-def first_write_s(name: str, directory: Path, command: list[str], *, create: bool) -> float:
-    """Return the seconds from the start of the process to its first acknowledged write."""
-    frame = produce_frame("t", 0, batch(100, 1))
-    server = launch(name, directory, command)
-    try:
-        server.wait_for_address()
-        with wire_to(server.host_and_port) as wire:
-            if create:
-                wire.create_topics(["t"], 1)
-            wire.send(frame)
-            wire.produced("t")
-        return time.perf_counter() - server.started_at
-    finally:
-        server.stop()
-
-
 def measure_start(directory: Path, plan: Plan) -> dict[str, object]:
+    """Start in an empty directory, make a topic, write. The first start of each is thrown away."""
     say("start …")
     ours = limit_command if plan.itself else node_command
-    limits, nodes = [], []
-    # The first of each is the warm-up: the files of Python come into memory.
-    for number in range(1 + plan.starts):
-        place = directory / f"start-{number}"
-        left, right = place / "limit", place / "node"
-        command = limit_command(left, "fsync")
-        limits.append(first_write_s("limit", left, command, create=False))
-        command = ours(right, "fsync")
-        nodes.append(first_write_s("node", right, command, create=not plan.itself))
-    rows = [
-        [name, f"{median(times[1:]):.2f}", f"{min(times[1:]):.2f}–{max(times[1:]):.2f}"]
-        for name, times in (("limit", limits), ("node", nodes))
-    ]
-    heading = ["seconds to the first acknowledged write", "median", "rounds"]
+    commands = {"limit": limit_command, "node": ours}
+    frame = produce_frame(TOPIC, 0, batch(100, 1))
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    for _ in range(1 + plan.rounds):
+        for name, command in commands.items():
+            place = directory / name
+            with running(name, place, command(place, "fsync")) as server:
+                make_topics(server, plan, [TOPIC], 1)
+                with wire_to(server.host_and_port) as wire:
+                    wire.send(frame)
+                    wire.produced(len(TOPIC))
+                seconds = time.perf_counter() - server.started_at
+                taken[name].append((seconds, server.cpu_s()))
+            shutil.rmtree(place)
+    rows = []
+    for name, turns in taken.items():
+        times = [seconds for seconds, _ in turns[1:]]
+        cpu = median(cpu_s for _, cpu_s in turns[1:])
+        rows.append([name, f"{median(times):.2f}", f"{min(times):.2f}–{max(times):.2f}"])
+        rows[-1].append(f"{cpu:.2f}")
+    heading = ["from start to the first acknowledged write", "s", "rounds", "CPU s"]
     print(table(heading, rows), end="\n\n", flush=True)
-    return {"start": {"limit_s": limits[1:], "node_s": nodes[1:]}}
+    return {"start": {name: turns[1:] for name, turns in taken.items()}}
 
 
 def measure_topics(directory: Path, plan: Plan) -> dict[str, object]:
     """Compare a node with one topic and a node with many, in the same rounds."""
     say(f"1 topic and {plan.topics:,} topics …")
-    names = [f"t{number:05}" for number in range(plan.topics)]
+    names = tuple(f"t{number:05}" for number in range(plan.topics))
     ours = limit_command if plan.itself else node_command
     left, right = directory / "one", directory / "many"
     with (
         running("one", left, ours(left, "pagecache")) as one,
         running("many", right, ours(right, "pagecache")) as many,
     ):
-        for server, wanted in ((one, names[:1]), (many, names)):
-            with wire_to(server.host_and_port) as wire:
-                for at in range(0, 0 if plan.itself else len(wanted), _TOPICS_PER_REQUEST):
-                    wire.create_topics(wanted[at : at + _TOPICS_PER_REQUEST], 1)
-        stream = Stream(100, 1, plan.requests, 1)
-        cases = [
-            streamed(one, lambda: names[:1], stream),
-            streamed(many, lambda: names[:1], stream),
-            streamed(many, lambda: names, stream),
-        ]
-        take_turns([turns.case for turns in cases], plan.rounds)
-    first = cases[0]
-    rows, facts = [], []
-    labels = (
-        "1 topic",
-        f"{plan.topics:,} topics, one written",
-        f"{plan.topics:,} topics, all written",
-    )
-    for label, turns in zip(labels, cases, strict=True):
-        cost = 1 / share(first.case, turns.case)
-        told = "PASS" if cost <= TOPICS_COST_MAX else f"above {TOPICS_COST_MAX:.0%}"
-        cpu = f"{turns.cpu_us_per_op:,.0f}"
-        rows.append([label, f"{turns.case.median_us:,.1f}", cpu, f"{cost:.0%}", told])
-        facts.append({"name": label, "cost": round(cost, 3), **turns.facts()})
-    heading = ["Produce of 100 B", "µs", "CPU µs", "of 1 topic", ""]
+        make_topics(one, plan, names[:1], 1)
+        start = time.perf_counter()
+        for at in range(0, len(names), _TOPICS_PER_REQUEST):
+            make_topics(many, plan, names[at : at + _TOPICS_PER_REQUEST], 1)
+        created_s = time.perf_counter() - start
+        single = streamed(100, 1, plan.requests, 1, names[:1])
+        every = streamed(100, 1, plan.requests, 1, names)
+        turns = (
+            ("1 topic", one, single),
+            (f"{plan.topics:,} topics, one written", many, single),
+            (f"{plan.topics:,} topics, all written", many, every),
+        )
+        results: dict[str, list[Result]] = {label: [] for label, _, _ in turns}
+        for number in range(1 + plan.rounds):
+            for label, server, action in turns if number % 2 else reversed(turns):
+                result = action.run(server)
+                if number > 0:
+                    results[label].append(result)
+    for place in (left, right):
+        shutil.rmtree(place)
+    print(f"{plan.topics:,} topics were made in {created_s:.1f} s")
+    return {"topics": _show_topics(results, plan.requests)}
+
+
+def _show_topics(results: dict[str, list[Result]], requests: int) -> list[dict[str, object]]:
+    rows, facts = [], list[dict[str, object]]()
+    first = next(iter(results.values()))
+    for label, turns in results.items():
+        pairs = list(zip(first, turns, strict=True))
+        cost = median(result.seconds / alone.seconds for alone, result in pairs)
+        cpu_cost = median(result.server_cpu_s / alone.server_cpu_s for alone, result in pairs)
+        told = "PASS" if min(cost, cpu_cost) <= TOPICS_COST_MAX else f"above {TOPICS_COST_MAX:.0%}"
+        wall_us = median(result.seconds for result in turns) / requests * 1e6
+        cpu_us = median(result.server_cpu_s for result in turns) / requests * 1e6
+        rows.append([label, f"{wall_us:,.1f}", f"{cpu_us:,.1f}"])
+        rows[-1] += [f"{cost:.0%}", f"{cpu_cost:.0%}", told]
+        facts.append({"name": label, "us": wall_us, "cpu_us": cpu_us, "cost": cost})
+    heading = ["Produce of 100 B", "µs", "CPU µs", "of 1 topic", "its CPU", ""]
     print(table(heading, rows), end="\n\n", flush=True)
-    return {"topics": facts}
+    return facts
 
 
 def show_profile(directory: Path, plan: Plan) -> dict[str, object]:
     """Run the node under Python's profiler, which makes it slower and its calls look dearer."""
-    for command, size in (("produce", 1024), ("consume", 1024), ("write", 100)):
-        place = directory / f"profile-{command}"
-        output = directory / f"{command}.prof"
-        count = plan.writes if command == "write" else plan.count(size)
-        with running("node", place, profiled(node_command(place, "pagecache"), output)) as server:
-            make_topic([server], plan, "t", 4)
-            asked: dict[str, Any] = {"topic": "t", "partitions": 4, "size": size, "count": count}
-            if command == "consume":
-                driven(server, "produce", **asked).case.run()
-            seconds = driven(server, command, **asked).case.run()
-        print(f"{command}: {count:,} records of {size} B in {seconds:.2f} s under the profiler")
+    count = plan.count(1024)
+    produce = driven("produce", "produce", partitions=4, size=1024, count=count)
+    consume = driven("consume", "consume", partitions=4, size=1024, count=count)
+    single = streamed(100, 1, plan.requests, 8)
+    for title, actions in (
+        ("produce", [produce]),
+        ("produce and consume", [produce, consume]),
+        (single.name, [single]),
+    ):
+        place, output = directory / "node", directory / "profile"
+        command = profiled(node_command(place, "pagecache"), output)
+        with running("node", place, command) as server:
+            make_topics(server, plan, [TOPIC], 4)
+            for action in actions:
+                action.run(server)
+        print(f"{title}, under the profiler")
         pstats.Stats(str(output)).strip_dirs().sort_stats("tottime").print_stats(_PROFILE_ROWS)
         shutil.rmtree(place)
     return {}

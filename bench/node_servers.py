@@ -8,12 +8,13 @@ Not here: what is asked of them (`node_cases.py`).
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
@@ -101,35 +102,31 @@ def profiled(command: list[str], output: Path) -> list[str]:
     return [command[0], "-m", "cProfile", "-o", str(output), *command[1:]]
 
 
-def launch(name: str, directory: Path, command: list[str]) -> Server:
-    """Start a process and do not wait for it."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with directory.with_suffix(".out").open("wb") as output:
-        process = subprocess.Popen(command, cwd=TOP, stdout=output, stderr=subprocess.STDOUT)
-    return Server(name, process, directory)
+def _environment(directory: Path) -> dict[str, str]:
+    """Return an environment in which Python keeps what it compiled, as it does for everybody."""
+    environment = dict(os.environ)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return {**environment, "PYTHONPYCACHEPREFIX": str(directory / "compiled")}
 
 
 @contextmanager
 def running(name: str, directory: Path, command: list[str]) -> Iterator[Server]:
-    server = launch(name, directory, command)
+    """Start a broker, wait until it listens, and stop it in the end."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with directory.with_suffix(".out").open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=TOP,
+            env=_environment(directory.parent),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    server = Server(name, process, directory)
     try:
         server.wait_for_address()
         yield server
     finally:
         server.stop()
-
-
-@contextmanager
-def both(
-    directory: Path, durability: Durability, *, itself: bool
-) -> Iterator[tuple[Server, Server]]:
-    """Run the limit and the node side by side; `itself`: a second limit in place of the node."""
-    ours = limit_command if itself else node_command
-    with ExitStack() as stack:
-        left, right = directory / "limit", directory / "node"
-        limit = stack.enter_context(running("limit", left, limit_command(left, durability)))
-        node = stack.enter_context(running("node", right, ours(right, durability)))
-        yield limit, node
 
 
 class MemoryWatch:

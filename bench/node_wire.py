@@ -71,10 +71,10 @@ class Wire:
             raise SystemExit("The broker closed the connection.")
         return self._reader.read(int.from_bytes(size, "big"))
 
-    def produced(self, topic: str) -> None:
+    def produced(self, topic_size: int) -> None:
         """Take an answer to a Produce request, and insist that it was written."""
         answer = self.answer()
-        error = _PRODUCED_ERROR.unpack_from(answer, 4 + 4 + 2 + len(topic) + 4 + 4)[0]
+        error = _PRODUCED_ERROR.unpack_from(answer, 4 + 4 + 2 + topic_size + 4 + 4)[0]
         if error:
             raise SystemExit(f"The broker refused a write with error {error}.")
 
@@ -89,15 +89,15 @@ class Wire:
             if error:
                 raise SystemExit(f"The broker did not make topic {name}: error {error}.")
 
-    def stream(self, topic: str, frames: Sequence[bytes], count: int, depth: int) -> float:
+    def stream(self, frames: Sequence[bytes], topic_size: int, count: int, depth: int) -> float:
         """Send `count` requests with `depth` of them unanswered; return the seconds it took."""
         start = time.perf_counter()
         for number in range(count):
             if number >= depth:
-                self.produced(topic)
+                self.produced(topic_size)
             self.send(frames[number % len(frames)])
         for _ in range(min(depth, count)):
-            self.produced(topic)
+            self.produced(topic_size)
         return time.perf_counter() - start
 
 

@@ -13,15 +13,18 @@ import resource
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import cast
 
 import click
 
 from ottla.node.commands.config import parse_flags
 from ottla.node.config import load_node_options
 from ottla.node.lifecycle import Node
-from ottla.node.logs import logger, setup
+from ottla.node.log_line import Level
+from ottla.node.logs import Format, logger, setup
 from ottla.node.options import NodeOptions
 from ottla.node.wiring import data_dir_of
+from ottla.proto.options import node as rows
 from ottla.proto.options.endpoints import Address
 
 _log = logger("node")
@@ -37,7 +40,10 @@ def node(path: Path | None, flags: tuple[str, ...]) -> None:
     """
     given = load_node_options(path=path, environment=os.environ, flags=parse_flags(flags))
     options = NodeOptions(given)
-    sink = setup()
+    # The rows allow these words and no other.
+    form = cast("Format", given.value_of(rows.LOG_FORMAT))
+    level = cast("Level", given.value_of(rows.LOG_LEVEL))
+    sink = setup(form, level)
     _raise_descriptor_limit()
     for warning in given.warnings:
         _log.warning("option_warning", reason=warning)

@@ -288,7 +288,8 @@ class Produce:
             _require_attributes(records[_ATTRIBUTES_AT], version, request)
         (appended,) = replica.append((records,), now_ms=now_ms)
         if isinstance(appended, RequestError):
-            raise appended
+            # Not itself: it and this frame would hold each other until the next collection.
+            raise RequestError(appended.code, appended.sentence)
         metrics.bytes_in += len(records)
         metrics.messages_in += int.from_bytes(records[_COUNT_AT:_HEADER_BYTES], "big")
         metrics.produce_requests += 1

@@ -63,6 +63,11 @@ TOPIC: Final = (
 
 NODE: Final = (
     WithoutRow(
+        ("queued.max.requests",),
+        "no request waits to be served; each connection has its own bound on those that wait for "
+        "their answers",
+    ),
+    WithoutRow(
         (
             "num.network.threads",
             "num.io.threads",

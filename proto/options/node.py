@@ -33,6 +33,7 @@ from ottla.proto.options.option import (
     Synonym,
     at_least,
     between,
+    one_of,
     rows_of,
     some_of,
 )
@@ -144,19 +145,13 @@ SOCKET_REQUEST_MAX_BYTES: Final = Option(
     unit="bytes",
     doc="A client that announces a larger request is disconnected. 8 MiB is a strict choice.",
 )
-QUEUED_MAX_REQUESTS: Final = Option(
-    name="queued.max.requests",
-    kind=INT,
-    default=500,
-    check=at_least(1),
-    doc="How many requests may wait at once before the node stops reading from its clients.",
-)
 MAX_REQUEST_PARTITIONS: Final = Option(
     name="max.request.partition.size.limit",
     kind=INT,
     default=2000,
     check=at_least(1),
-    doc="How many partitions one request may name.",
+    doc="How many partitions one answer to DescribeTopicPartitions holds; the rest is asked for "
+    "again.",
 )
 FETCH_MAX_BYTES: Final = Option(
     name="fetch.max.bytes",
@@ -385,6 +380,21 @@ OFFSET_METADATA_MAX_BYTES: Final = Option(
 
 # ── Looking inside ────────────────────────────────────────────────────────────────────────────
 
+LOG_FORMAT: Final = Option(
+    name="ottla.log.format",
+    kind=STRING,
+    default="text",
+    check=one_of("text", "json"),
+    doc="How the node's own log is written to standard error: a line for people, or a JSON object "
+    "for programs, with the same keys.",
+)
+LOG_LEVEL: Final = Option(
+    name="ottla.log.level",
+    kind=STRING,
+    default="info",
+    check=one_of("debug", "info", "warning", "error"),
+    doc="What is written there. A healthy idle node is silent at info.",
+)
 TRACE_FILE: Final = Option(
     name="trace.file",
     kind=STRING,

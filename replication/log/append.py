@@ -121,7 +121,9 @@ def append_as_leader(
         try:
             answers.append(_place(log, run, batch, epoch, now_ms))
         except RequestError as refusal:
-            answers.append(refusal)
+            # Not itself: its traceback would hold this list, and what was unpacked of a bomb,
+            # until the next collection.
+            answers.append(RequestError(refusal.code, refusal.sentence))
     run.write()
     return answers
 

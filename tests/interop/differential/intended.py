@@ -69,12 +69,6 @@ _PRODUCE: Final = (
         "the append time is told where it is the record's time, and nowhere else",
         ours=ABSENT,
     ),
-    *(
-        Intended(
-            case, "*.error_code", "a batch that is cut off is damaged", ours="2 corrupt_message"
-        )
-        for case in ("Produce: half a batch", "Produce: records of one byte")
-    ),
     Intended(
         "Produce: a batch and half a batch",
         "0.responses.0.partition_responses.0.*",
