@@ -37,7 +37,7 @@ from bench.node_load import measure_produce, measure_stream, measure_write
 from bench.node_plan import FULL, QUICK, Plan
 from bench.node_process import measure_memory, measure_start, measure_topics, show_profile
 
-_FREE_BYTES_MIN: Final = 8 << 30
+_FREE_BYTES_MIN: Final = 4 << 30
 
 PARTS: Final[dict[str, Callable[[Path, Plan], dict[str, object]]]] = {
     "produce": measure_produce,

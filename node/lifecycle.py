@@ -54,6 +54,7 @@ ADDRESSES_NAME: Final = ".addresses.json"
 # For requests that wait for the disk when a stop begins.
 _DRAIN_ROUND_S: Final = 0.01
 _DRAIN_ROUNDS: Final = 500
+_GC_THRESHOLDS: Final = (20_000, 20, 50)
 EXIT_STOPPED: Final = 0
 EXIT_BUG: Final = 70
 
@@ -202,9 +203,11 @@ class Node:
         housekeeping = Housekeeping(opened.broker, opened.executor)
         try:
             listener.serve = dispatch.serve
-            # What lives as long as the process need not be looked at by each collection.
+            # What lives as long as the process need not be looked at by each collection, and rarer
+            # ones do: nearly everything here goes when its last holder lets go of it.
             gc.collect()
             gc.freeze()
+            gc.set_threshold(*_GC_THRESHOLDS)
             listener.start()
             housekeeping.start()
             self._phase = Phase.SERVING

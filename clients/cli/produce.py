@@ -131,6 +131,8 @@ def produce(
             acks=acks,
             enable_idempotence=acks == "all",
             compression_type=compression,
+            # A key goes where the Java client would send it.
+            partitioner="murmur2_random",
             message_max_bytes=_MESSAGE_BYTES_MAX,
             message_timeout_ms=int(timeout_s * 1000),
         )

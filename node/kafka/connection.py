@@ -315,20 +315,23 @@ class Connection:
 
     def _serve_buffered(self) -> None:
         """Serve whole requests until there is none, or none may be served."""
-        while self._may_serve and self._serve_some():
+        while self._serve_some() and self._may_serve:
             pass
 
     def _serve_some(self) -> bool:
         """Serve requests, then send all the answers that are there with as few calls as can be.
 
-        Return whether any was served: sending may have made room for more of them.
+        Return whether there may be more, which could not be served before that.
         """
         self._corked = True
-        count = 0
+        may_be_more = True
         try:
-            while self._may_serve and (frame := self._next_frame()) is not None:
-                count += 1
-                self._server.serve(self, frame)
+            while may_be_more and self._may_serve:
+                frame = self._next_frame()
+                if frame is None:
+                    may_be_more = False
+                else:
+                    self._server.serve(self, frame)
         except RemoteProtocolError as error:
             # What was asked before is still answered, if it can be at once.
             self._flush()
@@ -344,7 +347,7 @@ class Connection:
             self._corked = False
         if self._slots and self._slots[0].parts is not None:
             self._flush()
-        return count > 0
+        return may_be_more
 
     def _next_frame(self) -> memoryview | None:
         unread = self._filled - self._start

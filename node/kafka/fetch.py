@@ -142,7 +142,9 @@ class Fetch:
             self.answer(slot, head, found)
             return
         replicas = self._replicas_of(request)
-        if not replicas:
+        if not replicas or len(replicas) < len(found.parts):
+            # Who names a partition twice does not wait either: a hundred thousand names of one
+            # would all be looked at again whenever something is appended to it.
             self.answer(slot, head, found)
             return
         _Waiting(self, slot, head, request, replicas)

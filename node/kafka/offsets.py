@@ -76,8 +76,8 @@ def led_here(broker: Broker, topic: str, index: int) -> Replica:
     if info is None or not 0 <= index < len(info.partitions):
         raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if info.partitions[index].leader == broker.node_id:
-        # It should be here, and its log could not be opened.
-        raise RequestError(ErrorCode.KAFKA_STORAGE_ERROR)
+        # Its log is lost; or it is new, and its log is being made at this moment.
+        raise broker.replicas.refusal(topic, index)
     raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 

@@ -272,6 +272,14 @@ def test_one_partition_is_written_and_read(ottla: Ottla) -> None:
         )
 
 
+def test_a_key_goes_where_the_java_client_would_send_it(ottla: Ottla) -> None:
+    ottla.done("topics", "create", "keys", "--partitions", "4")
+    ottla.done("produce", "keys", "--key-separator", ":", given=b"a:\nb:\nc:\nfoobar:\n")
+    read = ottla.read("keys", "--format", "{key} {partition}").split(b"\n")
+    # (murmur2 of the key & 0x7fffffff) % 4, as Kafka's own hash gives it.
+    assert sorted(read)[1:] == [b"a 0", b"b 0", b"c 2", b"foobar 2"]
+
+
 def test_reading_stops_when_it_was_told_to(ottla: Ottla) -> None:
     ottla.done("topics", "create", "stops")
     ottla.done("produce", "stops", given=b"1\n2\n3\n")

@@ -23,6 +23,8 @@ CHOSEN_BY_CASES: Final = 1_000
 DAY_MS: Final = 86_400_000
 PRODUCER_IDS_OF_CASES: Final = 1_000_000
 SET_FOR_THE_TOPIC: Final = 1
+# Of a longer list only the first entry is kept, and how many there are.
+ENTRIES_MAX: Final = 60
 _LEFT_OUT: Final = object()
 # Fields with words for people.
 SENTENCES: Final = frozenset({"error_message", "batch_index_error_message"})
@@ -82,12 +84,16 @@ class _Walk:
         # "No leader", "no epoch": a tagged field at its default, sent or not.
         return _LEFT_OUT if fields and all(one == -1 for one in fields.values()) else fields
 
-    def _list(self, value: list[Any], name: str) -> list[Any]:
+    def _list(self, value: list[Any], name: str) -> Any:
         kept = [one for one in value if self._wanted(one)]
         if self._row is CREATE_TOPICS and name == "configs":
             # All options there are: which those are is what DescribeConfigs is asked about.
             kept = [one for one in kept if one["config_source"] == SET_FOR_THE_TOPIC]
         found = [self.value(one, name) for one in kept]
+        if name == "configs" and len({one["name"] for one in found}) == len(found) > 0:
+            return {one.pop("name"): one for one in found}
+        if len(found) > ENTRIES_MAX:
+            return {"<entries>": len(found), "<first>": min(found, key=_sort_key)}
         if name in _IN_ORDER or self._row is DESCRIBE_TOPIC_PARTITIONS:
             return found
         if found and isinstance(found[0], dict):

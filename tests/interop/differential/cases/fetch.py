@@ -158,6 +158,7 @@ _TOPICS: Final = (
     _fetch("a partition twice", partition(), partition(fetch_offset=3)),
     one("no topics", FETCH, lambda ask: {**request()(ask), "topics": []}, versions=SOME),
     one("no partitions in a topic", FETCH, request(), versions=SOME),
+    _fetch("3000 partitions", *(partition(index) for index in range(3000)), versions=(4, 18)),
 )
 
 _SESSIONS: Final = (

@@ -126,6 +126,7 @@ _METADATA: Final = (
             "a blank": " a",
         }.items()
     ),
+    _named("3000 unknown topics", lambda _: [topic(f"missing-{i}") for i in range(3000)], (1, 13)),
     _named(
         "a bad name with auto-creation",
         lambda _: [topic("a/b")],

@@ -84,6 +84,7 @@ _LIST_OFFSETS: Final = (
     ),
     one("no topics", LIST_OFFSETS, lambda _: {**_list_request(FILLED), "topics": []}),
     _list("no partitions in a topic"),
+    _list("3000 partitions", *(_at(-1, index) for index in range(3000)), versions=(1, 11)),
 )
 
 
@@ -138,6 +139,18 @@ def _delete_and_look(ask: Ask) -> Talk:
 
 _DELETE: Final = (
     many("in steps, and what is left", DELETE_RECORDS, _delete_and_look, topic=OWN),
+    one(
+        "of a compacted topic",
+        DELETE_RECORDS,
+        lambda ask: _delete_request(ask.topic, (0, 0)),
+        topic=NewTopic(settings={"cleanup.policy": "compact"}),
+    ),
+    one(
+        "of a compacted topic that also deletes",
+        DELETE_RECORDS,
+        lambda ask: _delete_request(ask.topic, (0, 0)),
+        topic=NewTopic(settings={"cleanup.policy": "compact,delete"}),
+    ),
     _delete("all, by -1", (0, -1)),
     _delete("to the end", (0, 12)),
     _delete("nothing", (0, 0)),

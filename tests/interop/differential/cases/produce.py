@@ -17,10 +17,11 @@ from ottla.proto.kafka.apis import (
     LIST_OFFSETS,
     PRODUCE,
 )
+from ottla.proto.records.compression import Codec
 from tests.builders import produced
 from tests.interop.differential.case import Ask, Case, NewTopic, Send, Talk, ends_of, many, one
 from tests.interop.differential.messages import Fields, Plain
-from tests.interop.differential.stage import batch
+from tests.interop.differential.stage import RECORDS_PER_BATCH, batch
 
 BATCH: Final = batch(0)
 ONE: Final = NewTopic()
@@ -95,11 +96,16 @@ def _topics(name: str, *topics: tuple[Partitions, ...]) -> Case:
 
 
 def _acks_zero(ask: Ask) -> Talk:
-    """There is no answer to acks=0: the next one belongs to the next request."""
+    """There is no answer to acks=0, and nobody says when the batch is there."""
     yield Send(PRODUCE, ask.version, request(ask, [(0, BATCH)], acks=0), may_be_silent=True)
     topic = {"name": ask.topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}
     fields = {"replica_id": -1, "isolation_level": 0, "topics": [topic]}
-    yield Send(LIST_OFFSETS, 1, fields)
+    yield Send(
+        LIST_OFFSETS,
+        1,
+        fields,
+        until=lambda answer: answer["topics"][0]["partitions"][0]["offset"] == RECORDS_PER_BATCH,
+    )
 
 
 def _acks_zero_refused(ask: Ask) -> Talk:
@@ -116,20 +122,37 @@ def _null_records(ask: Ask) -> Talk:
     yield Send(PRODUCE, ask.version, request(ask, [(0, None)]), may_be_silent=True)
 
 
+_FETCH: Final[Plain] = {
+    "replica_id": -1,
+    "max_wait": 0,
+    "min_bytes": 0,
+    "isolation_level": 0,
+    "forgotten_topics_data": [],
+}
+
+
 def _grows(ask: Ask) -> Talk:
     """Three requests, then what is there to be read."""
     for number in range(3):
         yield Send(PRODUCE, ask.version, request(ask, [(0, batch(number))]))
     partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100_000}
-    fields = {
-        "replica_id": -1,
-        "max_wait": 0,
-        "min_bytes": 0,
-        "isolation_level": 0,
-        "topics": [{"topic": ask.topic, "partitions": [partition]}],
-        "forgotten_topics_data": [],
-    }
-    yield Send(FETCH, 11, fields)
+    topic = {"topic": ask.topic, "partitions": [partition]}
+    yield Send(FETCH, 11, {**_FETCH, "topics": [topic]})
+
+
+def _packed(codec: Codec) -> Callable[[Ask], Talk]:
+    """A batch that is packed, and read back by clients old and new."""
+    records = produced(b"a" * 100, b"b" * 100, codec=codec)
+
+    def talk(ask: Ask) -> Talk:
+        yield Send(PRODUCE, ask.version, request(ask, [(0, records)]))
+        for version in (4, 9, 10, 18):
+            partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100_000}
+            topic = {"topic": ask.topic, "topic_id": ask.topic_id, "partitions": [partition]}
+            fields = {**_FETCH, "topics": [topic]}
+            yield Send(FETCH, version, fields)
+
+    return talk
 
 
 def _sequences(*steps: tuple[int, int]) -> Callable[[Ask], Talk]:
@@ -183,6 +206,12 @@ _PRODUCE: Final = (
     _good("two partitions", [(0, BATCH), (1, batch(1))]),
     _good("acks 1", [(0, BATCH)], acks=1),
     many("three in a row, and read back", PRODUCE, _grows, topic=ONE),
+    *(
+        many(f"packed with {codec.name.lower()}", PRODUCE, _packed(codec), topic=ONE)
+        for codec in Codec
+        if codec is not Codec.NONE
+    ),
+    _at_ends("3000 partitions", [(index, b"x") for index in range(3000)]),
     many("acks 0", PRODUCE, _acks_zero, versions=(3, 13), topic=ONE),
     many(
         "acks 0 to an unknown partition", PRODUCE, _acks_zero_refused, versions=(3, 13), topic=ONE

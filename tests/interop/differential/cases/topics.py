@@ -215,6 +215,8 @@ _GROW: Final = (
     _grow("fewer", 1),
     *(_grow(f"count {count}", count) for count in (0, -1, -(2**31))),
     _grow("only checked", 5, validate_only=True),
+    _grow("only checked, 1000000000", 10**9, validate_only=True),
+    _grow("count 2147483647", 2**31 - 1),
     _grow("an unknown topic", 5, topic="missing"),
     _grow("a name that cannot be", 5, topic="a/b"),
     _grow("assigned to an unknown broker", 4, [[9]]),

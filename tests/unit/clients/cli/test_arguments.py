@@ -8,10 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from ottla.__main__ import main
+from ottla.__main__ import CommandRow, LazyGroup, main
 
 ROOT = Path(__file__).parents[4]
 
@@ -132,6 +133,17 @@ def test_every_address_that_was_tried_is_named(nobody: str) -> None:
     assert "no-such-host.invalid:9092 cannot be reached: the name is not known." in result.stderr
 
 
+@click.command()
+def interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_is_exit_code_130_and_no_traceback() -> None:
+    row = CommandRow(__name__, "interrupted", "Is interrupted.")
+    result = CliRunner().invoke(LazyGroup(name="ottla", rows={"it": row}), ["it"])
+    assert (result.exit_code, result.output) == (130, "\n")
+
+
 @pytest.mark.parametrize("command", [["topics", "list"], ["configs", "describe", "topic", "t"]])
 def test_topics_and_configs_load_neither_the_server_nor_confluent_kafka(
     command: list[str], nobody: str
@@ -139,7 +151,7 @@ def test_topics_and_configs_load_neither_the_server_nor_confluent_kafka(
     arguments = json.dumps([*command, "--bootstrap-server", nobody])
     program = (
         "import sys, contextlib\n"
-        "from ottla.__main__ import main\n"
+        "from ottla.__main__ import CommandRow, LazyGroup, main\n"
         f"with contextlib.suppress(SystemExit): main({arguments})\n"
         "unwanted = {'confluent_kafka', 'rich', 'lmdb', 'ottla.node', 'ottla.replication'}\n"
         "sys.exit(', '.join(unwanted & set(sys.modules)) or 0)\n"
