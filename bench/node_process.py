@@ -95,7 +95,8 @@ def measure_topics(directory: Path, plan: Plan) -> dict[str, object]:
         single = streamed(100, 1, plan.requests, 1, names[:1])
         every = streamed(100, 1, plan.requests, 1, names)
         base = ("1 topic", one, single)
-        # One after the other: the checkpoint of 2,000 logs would be felt by whoever comes next.
+        # One after the other: the checkpoint of 2,000 logs would be felt by whoever comes next. To
+        # write all of them is another thing, told because it is asked: 2,000 files are in no cache.
         figures = [
             _compared(plan, base, (f"{plan.topics:,} topics, one written", many, single)),
             _compared(plan, base, (f"{plan.topics:,} topics, all written", many, every)),
@@ -133,7 +134,8 @@ def _show_topics(
             cpu_us = median(result.server_cpu_s for result in turns) / requests * 1e6
             rows.append([label, f"{wall_us:,.1f}", f"{cpu_us:,.1f}"])
             rows[-1] += ["", "", ""] if turns is alone else [f"{cost:.0%}", f"{cpu_cost:.0%}", ""]
-        rows[-1][-1] = "PASS" if cost <= TOPICS_COST_MAX else f"above {TOPICS_COST_MAX:.0%}"
+        if results is figures[0]:
+            rows[-1][-1] = "PASS" if cost <= TOPICS_COST_MAX else f"above {TOPICS_COST_MAX:.0%}"
         facts.append({"name": label, "us": wall_us, "cpu_us": cpu_us, "cost": round(cost, 3)})
     heading = ["Produce of 100 B", "µs", "CPU µs", "of 1 topic", "its CPU", ""]
     print(table(heading, rows), end="\n\n", flush=True)

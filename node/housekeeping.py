@@ -24,6 +24,9 @@ from ottla.replication.replica import Replica
 
 _log = logger("node.housekeeping")
 
+# A checkpoint syncs. Where nobody asked for syncs it comes in one round of so many: every minute by
+# default, as in Kafka, since writers wait while the disk works.
+_PAGECACHE_ROUNDS: Final = 12
 # Memory per key in the map of a cleaning, as Python has it.
 _KEY_BYTES: Final = 160
 
@@ -35,6 +38,8 @@ class Housekeeping:
         self._broker: Final = broker
         self._executor: Final = executor
         self._tasks: list[asyncio.Task[None]] = []
+        # Counts the checkpoints.
+        self._round = 0
 
     def start(self) -> None:
         rounds: tuple[tuple[str, Option[int], Callable[[], Awaitable[None]]], ...] = (
@@ -70,8 +75,10 @@ class Housekeeping:
     async def checkpoint(self) -> None:
         """Move the recovery points, so that a start after a crash has little to read."""
         manager = self._broker.replicas.manager
+        self._round += 1
+        is_everybodys = self._round % _PAGECACHE_ROUNDS == 0
         async with self._broker.replicas.checkpointing:
-            jobs = manager.begin_checkpoint()
+            jobs = manager.begin_checkpoint(lambda log: is_everybodys or log.settings.fsync)
             if not jobs:
                 return
 

@@ -54,7 +54,7 @@ ADDRESSES_NAME: Final = ".addresses.json"
 # For requests that wait for the disk when a stop begins.
 _DRAIN_ROUND_S: Final = 0.01
 _DRAIN_ROUNDS: Final = 500
-_GC_THRESHOLDS: Final = (20_000, 20, 50)
+_GC_THRESHOLDS: Final = (10_000, 20, 20)
 EXIT_STOPPED: Final = 0
 EXIT_BUG: Final = 70
 

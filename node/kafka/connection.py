@@ -92,6 +92,7 @@ class Connection:
         "_corked",
         "_draining",
         "_filled",
+        "_is_flush_due",
         "_is_reading",
         "_is_writing",
         "_loop",
@@ -145,6 +146,8 @@ class Connection:
         self._waiting_bytes = 0
         self._outbox: Final = Outbox()
         self._corked = False
+        # `_flush_due` is on its way.
+        self._is_flush_due = False
         # A request is served that others must not overtake.
         self._serial = False
         self._draining = False
@@ -178,10 +181,17 @@ class Connection:
         return slot
 
     def answered(self, slot: Slot) -> None:
-        if self.is_closed or self._corked or self._slots[0] is not slot:
+        """Send what is ready at the end of this turn: one sync answers many requests at once."""
+        if self.is_closed or self._corked or self._is_flush_due or self._slots[0] is not slot:
             return
-        self._flush()
-        self._resume()
+        self._is_flush_due = True
+        self._loop.call_soon(self._flush_due)
+
+    def _flush_due(self) -> None:
+        self._is_flush_due = False
+        if not self.is_closed:
+            self._flush()
+            self._resume()
 
     def begin_serial(self) -> None:
         """Let no later request begin before `end_serial`."""

@@ -110,6 +110,11 @@ class SparseIndex:
                 high = middle
         return low
 
+    def value_up_to(self, value: int) -> int | None:
+        """Return the largest value that is at most `value`, if there is one (I1)."""
+        count = self.count_below(value + 1)
+        return self.entry_at(count - 1).value if count else None
+
     def is_ordered(self) -> bool:
         """Return whether I1 holds; a file that was damaged may break it."""
         saved = self._mapped()[: self._saved] if self._saved else b""

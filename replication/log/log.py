@@ -55,7 +55,10 @@ _CODECS: Final[dict[str, Codec]] = {name: codec for codec, name in CODEC_NAMES.i
 
 @dataclass(frozen=True, slots=True)
 class LogSlice:
-    """Bytes of one segment, ready for sendfile. The first batch is whole, the last may be cut."""
+    """Bytes of one segment, ready for sendfile. The first batch is whole, the last may be cut.
+
+    It is cut only where batches are smaller than `index.interval.bytes`, and by less than that.
+    """
 
     file: File
     position: int
@@ -294,6 +297,10 @@ class Log:
             size = min(limit - at.position, max(bytes_max, at.header.size))
             if size <= 0:
                 return None
+            if at.position + size < limit:
+                # A batch that is cut is sent again, whole: rather end where one is known to begin.
+                border = segment.indexes.offsets.value_up_to(at.position + size) or 0
+                size = max(border - at.position, at.header.size) if border > at.position else size
             return LogSlice(segment.reader(), at.position, size, Offset(at.header.base_offset))
         return None
 

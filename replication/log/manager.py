@@ -298,9 +298,11 @@ class LogManager:
 
     # -- keeping house ---------------------------------------------------------------------------
 
-    def begin_checkpoint(self) -> list[tuple[Log, CheckpointJob]]:
-        """Return the jobs of all logs that have something to checkpoint."""
-        logs = [log for log in self.logs.values() if log.offline is None]
+    def begin_checkpoint(
+        self, is_due: Callable[[Log], bool] = lambda log: True
+    ) -> list[tuple[Log, CheckpointJob]]:
+        """Return the jobs of all logs that are due and have something to checkpoint."""
+        logs = [log for log in self.logs.values() if log.offline is None and is_due(log)]
         return [(log, job) for log in logs if (job := log.begin_checkpoint()) is not None]
 
     def finish_checkpoint(self, jobs: list[tuple[Log, CheckpointJob]]) -> None:

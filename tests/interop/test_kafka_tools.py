@@ -128,6 +128,13 @@ def test_topics_are_listed(tools: Tools, new_topic: NewTopic) -> None:
     assert wanted <= told
 
 
+@pytest.mark.parametrize("kind", ["under-replicated", "unavailable", "under-min-isr"])
+def test_no_partition_is_in_trouble(kind: str, tools: Tools, new_topic: NewTopic) -> None:
+    name = new_topic(3)
+    ran = tools.ask(TOPICS, "--describe", "--topic", name, f"--{kind}-partitions")
+    assert ran.out.strip() == ""
+
+
 def test_a_topic_is_placed_by_hand(tools: Tools, names: Iterator[str]) -> None:
     name = next(names)
     tools.ask(TOPICS, "--create", "--topic", name, "--replica-assignment", "1,1")
@@ -282,6 +289,23 @@ def test_a_record_of_a_megabyte_is_produced_and_consumed(tools: Tools, new_topic
     large = "k:" + "x" * 1_000_000
     write(tools, name, [large], "--max-block-ms", "20000")
     assert read(tools, name, 1) == [large]
+
+
+def test_a_consumer_that_wants_committed_records_gets_them(
+    tools: Tools, new_topic: NewTopic
+) -> None:
+    name = new_topic()
+    write(tools, name, ["a:1", "b:2"])
+    place = ("--topic", name, "--partition", "0", "--offset", "earliest", "--max-messages", "2")
+    ran = tools.ask(CONSOLE_CONSUMER, *place, "--isolation-level", "read_committed")
+    assert ran.lines == ["1", "2"]
+
+
+def test_a_consumer_waits_for_what_comes(tools: Tools, new_topic: NewTopic) -> None:
+    name = new_topic()
+    place = ("--topic", name, "--partition", "0", "--offset", "earliest", "--timeout-ms", "1000")
+    ran = tools.ask(CONSOLE_CONSUMER, *place)
+    assert (ran.out, "Processed a total of 0 messages" in ran.err) == ("", True)
 
 
 def test_records_are_spread_over_partitions(tools: Tools, new_topic: NewTopic) -> None:

@@ -41,6 +41,7 @@ class Intended:
     case: str
     place: str
     because: str
+    # What we answer there, or a set of what we may.
     ours: Any = ANYTHING
     kafka: Any = ANYTHING
 
@@ -48,9 +49,15 @@ class Intended:
         return (
             fnmatchcase(found.case, self.case)
             and fnmatchcase(found.place, self.place)
-            and self.ours in (ANYTHING, found.ours)
-            and self.kafka in (ANYTHING, found.kafka)
+            and _allows(self.ours, found.ours)
+            and _allows(self.kafka, found.kafka)
         )
+
+
+def _allows(told: Any, found: Any) -> bool:
+    if isinstance(told, frozenset):
+        return any(one == found for one in told)
+    return told in (ANYTHING, found)
 
 
 def differences(ours: Answers, kafka: Answers) -> list[Difference]:

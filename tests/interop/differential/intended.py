@@ -73,11 +73,19 @@ _PRODUCE: Final = (
         "Produce: a batch and half a batch",
         "0.responses.0.partition_responses.0.*",
         "bytes that would be lost without a word are refused",
+        ours=frozenset({"87 invalid_record", -1}),
     ),
     Intended(
         "Produce: a producer id with epoch -1",
         "0.responses.0.partition_responses.0.*",
         "-1 says that there is no producer id, so a batch with one cannot be meant",
+        ours=frozenset({"47 invalid_producer_epoch", -1}),
+    ),
+    Intended(
+        "Produce: a transactional batch",
+        "*.error_code",
+        "there are no transactions yet",
+        ours="48 invalid_txn_state",
     ),
     Intended(
         "InitProducerId: a transactional id*",
@@ -119,8 +127,15 @@ _FETCH: Final = (
 
 _OFFSETS: Final = (
     Intended("ListOffsets: isolation level *", "*.error_code", _BREAKS, ours="42 invalid_request"),
-    Intended("ListOffsets: replica id *", "*.partitions.0.*", _REPLICAS),
-    Intended("OffsetForLeaderEpoch: replica id *", "*.partitions.0.*", _REPLICAS),
+    *(
+        Intended(
+            f"{api}: replica id *",
+            "*.partitions.0.*",
+            _REPLICAS,
+            ours=frozenset({"31 cluster_authorization_failed", -1}),
+        )
+        for api in ("ListOffsets", "OffsetForLeaderEpoch")
+    ),
     Intended(
         "OffsetForLeaderEpoch: epoch -2",
         "*.partitions.0.*",
@@ -168,10 +183,14 @@ _CONFIGS: Final = (
         Intended(case, "0.results", "an answer is a hundred times its question: given once")
         for case in ("DescribeConfigs: a resource twice", "Primitives: arrays of empty arrays")
     ),
-    Intended(
-        "DescribeConfigs: *",
-        "0.results.0.configs.*.synonyms*",
-        "synonyms are those of our own table of options: log.retention.ms has its default itself",
+    *(
+        Intended(
+            "DescribeConfigs: *",
+            f"0.results.0.configs.{option}.synonyms*",
+            "synonyms are those of our own table: here the option in milliseconds has the default,"
+            " in Kafka the one in hours",
+        )
+        for option in ("retention.ms", "segment.ms", "segment.jitter.ms")
     ),
     Intended(
         "DescribeConfigs: all options of a topic",

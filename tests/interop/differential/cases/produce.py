@@ -17,8 +17,10 @@ from ottla.proto.kafka.apis import (
     LIST_OFFSETS,
     PRODUCE,
 )
+from ottla.proto.records.build import build_batch
 from ottla.proto.records.compression import Codec
-from tests.builders import produced
+from ottla.proto.records.record import Record
+from tests.builders import NOW_MS, produced
 from tests.interop.differential.case import Ask, Case, NewTopic, Send, Talk, ends_of, many, one
 from tests.interop.differential.messages import Fields, Plain
 from tests.interop.differential.stage import RECORDS_PER_BATCH, batch
@@ -34,6 +36,14 @@ TOO_LARGE: Final = produced(b"x" * 1_048_588)
 KEYED: Final = produced((b"key", b"value"), (b"key", None))
 # A year that has not come yet: later than `message.timestamp.after.max.ms` allows.
 FUTURE: Final = produced(b"value", timestamps=[253_370_764_800_000])
+
+TRANSACTIONAL: Final = build_batch(
+    [Record(0, NOW_MS, None, b"value", ())],
+    producer_id=FOREIGN_ID,
+    producer_epoch=0,
+    base_sequence=0,
+    transactional=True,
+)
 
 Partitions = list[tuple[int, bytes | None]]
 
@@ -248,6 +258,8 @@ _PRODUCE: Final = (
     _topics("a topic twice, other partitions", ([(0, BATCH)],), ([(1, batch(1))],)),
     _topics("a topic twice, the same partition", ([(0, BATCH)],), ([(0, batch(1))],)),
     _at_ends("a transactional id, and a batch that is not", [(0, BATCH)], transactional_id="t"),
+    _at_ends("a transactional batch without a transactional id", [(0, TRANSACTIONAL)]),
+    _at_ends("a transactional batch", [(0, TRANSACTIONAL)], transactional_id="t"),
     _at_ends("an empty transactional id", [(0, BATCH)], transactional_id=""),
 )
 

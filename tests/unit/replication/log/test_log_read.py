@@ -69,12 +69,22 @@ def test_the_first_batch_comes_whole_however_little_was_asked_for() -> None:
     assert found.read() == batches_of(log)[1]
 
 
-def test_no_more_than_bytes_max_is_given_and_the_last_batch_may_be_cut() -> None:
-    log = pairs(3)
+def test_no_more_than_bytes_max_is_given_and_a_last_batch_without_an_entry_may_be_cut() -> None:
+    log = pairs(3, log=OneLog(LogSettings(index_interval_bytes=10_000)).create())
     first = len(batches_of(log)[0])
     found = log.read(Offset(0), bytes_max=first + 10)
     assert found is not None
     assert found.size == first + 10
+
+
+@pytest.mark.parametrize("more", [1, 10, 80])
+def test_a_read_ends_where_a_batch_begins_if_the_index_tells_it(more: int) -> None:
+    # With an entry for every batch nothing is sent twice to a reader with a small appetite.
+    log = pairs(5, log=OneLog(LogSettings(index_interval_bytes=1)).create())
+    first, second, third = map(len, batches_of(log)[:3])
+    found = log.read(Offset(0), bytes_max=first + second + min(more, third - 1))
+    assert found is not None
+    assert found.size == first + second
 
 
 @pytest.mark.parametrize(("before", "count"), [(0, 0), (2, 1), (8, 4), (10, 5), (99, 5)])
