@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SUITE := $(BIN)/python -m tests.run
 
+OPTIONS ?=
 SEED ?=
 RUNS ?=
 SCENARIO ?=
@@ -29,8 +30,8 @@ $(STAMP): locks/dev.lock pyproject.toml
 	@touch $@
 
 .PHONY: run
-run: install ## a node in the foreground at localhost:9092, its data in data/; Ctrl-C stops it
-	@exec $(BIN)/ottla node
+run: install ## a node at localhost:9092, its data in data/, until Ctrl-C: make run [OPTIONS="KEY=VALUE …"]
+	@exec $(BIN)/ottla node $(OPTIONS)
 
 .PHONY: test
 test: install ## everything that needs no Docker and no Java; ends in one line
