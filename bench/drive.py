@@ -35,8 +35,8 @@ from confluent_kafka import (
 
 _PER_CALL: Final = 1000
 _QUEUE_BYTES_MAX: Final = 32 << 20
+_QUEUE_RECORDS_MAX: Final = 100_000
 _TIMEOUT_S: Final = 20.0
-_WARM_BYTES: Final = 32 << 20
 _WARM_WRITES: Final = 100
 
 
@@ -79,7 +79,7 @@ def produce(options: argparse.Namespace) -> dict[str, object]:
     # Only failures are reported: a call into Python for each record would measure Python.
     producer = producer_to(options.to, **{"delivery.report.only.error": True})
     records = [{"value": bytes(options.size)} for _ in range(_PER_CALL)]
-    queue_max = max(2 * _PER_CALL, _QUEUE_BYTES_MAX // options.size)
+    queue_max = _queue_max(options)
 
     def produce_some(calls: int) -> None:
         for number in range(calls):
@@ -90,7 +90,7 @@ def produce(options: argparse.Namespace) -> dict[str, object]:
         if left:
             raise SystemExit(f"{left} records were not acknowledged in {_TIMEOUT_S:.0f} s")
 
-    warm_calls = min(_warm_count(options), options.count) // _PER_CALL
+    warm_calls = min(queue_max, options.count) // _PER_CALL
     produce_some(warm_calls)
     start, cpu_start = time.perf_counter(), time.process_time()
     produce_some(calls := options.count // _PER_CALL)
@@ -100,8 +100,9 @@ def produce(options: argparse.Namespace) -> dict[str, object]:
     return _result(seconds, cpu_s, calls * _PER_CALL, (warm_calls + calls) * _PER_CALL)
 
 
-def _warm_count(options: argparse.Namespace) -> int:
-    return int(_WARM_BYTES // options.size)
+def _queue_max(options: argparse.Namespace) -> int:
+    """Return how many records wait in the driver at most: as much memory as is touched first."""
+    return min(_QUEUE_RECORDS_MAX, max(2 * _PER_CALL, _QUEUE_BYTES_MAX // int(options.size)))
 
 
 def _result(seconds: float, cpu_s: float, count: int, all_count: int) -> dict[str, object]:
@@ -147,7 +148,7 @@ def consume(options: argparse.Namespace) -> dict[str, object]:
             count -= len(records)
         consumer.unassign()
 
-    warm_count = min(_warm_count(options), options.count)
+    warm_count = min(_queue_max(options), options.count)
     consume_some(warm_count)
     start, cpu_start = time.perf_counter(), time.process_time()
     consume_some(options.count)

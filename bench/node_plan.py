@@ -46,7 +46,7 @@ class Plan:
 FULL: Final = Plan(
     rounds=5,
     turn_bytes=384 << 20,
-    small_turn_bytes=100 << 20,
+    small_turn_bytes=80 << 20,
     writes=1000,
     topics=2000,
     requests=2000,

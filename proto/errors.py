@@ -141,7 +141,7 @@ class ErrorCode(IntEnum):
         "This request does not fit the present step of the authentication.",
     )
     UNSUPPORTED_VERSION = 35, False, "The node does not speak this version of the request."
-    TOPIC_ALREADY_EXISTS = 36, False, "There is a topic of this name already."
+    TOPIC_ALREADY_EXISTS = 36, False, "A topic with this name already exists."
     INVALID_PARTITIONS = 37, False, "The number of partitions is not allowed."
     INVALID_REPLICATION_FACTOR = (
         38,

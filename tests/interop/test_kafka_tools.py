@@ -130,7 +130,7 @@ def test_topics_are_listed(tools: Tools, new_topic: NewTopic) -> None:
 
 @pytest.mark.parametrize("kind", ["under-replicated", "unavailable", "under-min-isr"])
 def test_no_partition_is_in_trouble(kind: str, tools: Tools, new_topic: NewTopic) -> None:
-    name = new_topic(3)
+    name = new_topic(3, min_insync_replicas="1")
     ran = tools.ask(TOPICS, "--describe", "--topic", name, f"--{kind}-partitions")
     assert ran.out.strip() == ""
 

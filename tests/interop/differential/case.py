@@ -20,6 +20,7 @@ from tests.interop.differential.messages import Fields, Plain
 # What is in the place of an answer when there is none.
 CLOSED: Final = "closed"
 NO_ANSWER: Final = "no answer"
+ANSWERED: Final = "answered"
 
 Answer = Plain | str
 
@@ -85,6 +86,8 @@ class Case:
     topic: NewTopic | None = None
     # Of an answer about all topics, only those are compared that every run has.
     about_all_topics: bool = False
+    # Whether there is an answer is compared, and not what it is.
+    only_how_it_ends: bool = False
 
 
 def versions_of(row: ApiRow) -> tuple[int, ...]:

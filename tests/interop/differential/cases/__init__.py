@@ -10,6 +10,7 @@ from tests.interop.differential.cases.configs import CONFIG_CASES
 from tests.interop.differential.cases.fetch import FETCH_CASES
 from tests.interop.differential.cases.header import HEADER_CASES
 from tests.interop.differential.cases.metadata import METADATA_CASES
+from tests.interop.differential.cases.mutated import MUTATED_CASES
 from tests.interop.differential.cases.offsets import OFFSET_CASES
 from tests.interop.differential.cases.primitives import PRIMITIVE_CASES
 from tests.interop.differential.cases.produce import PRODUCE_CASES
@@ -25,4 +26,5 @@ CASES: Final[tuple[Case, ...]] = (
     *TOPIC_CASES,
     *CONFIG_CASES,
     *CLUSTER_CASES,
+    *MUTATED_CASES,
 )

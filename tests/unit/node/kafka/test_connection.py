@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from functools import partial
 
 import pytest
 
@@ -211,7 +212,7 @@ def test_who_waits_is_told_when_the_client_goes() -> None:
         told = list[int]()
         await table.order(framed(b"0") + framed(b"1") + framed(b"2"))
         for number, slot in enumerate(table.waiter.held):
-            slot.on_closed = lambda number=number: told.append(number)  # type: ignore[misc]
+            slot.on_closed = partial(told.append, number)
         table.waiter.held[1].answer((b"ready, but not its turn",))
         table.guest.close()
         await settled()
@@ -289,18 +290,21 @@ def test_a_buffer_with_half_a_request_in_it_is_kept() -> None:
 
 def test_the_time_of_a_request_counts_from_its_first_byte() -> None:
     async def story(table: Table) -> None:
-        waiter, connection = table.waiter, table.connection
-        assert connection.frame_began_ms is None
-        waiter.time_ms = 5
-        await table.order(framed(b"soup")[:6])
-        assert (connection.frame_began_ms, connection.needed) == (5, 8)
-        waiter.time_ms = 9
-        await table.order(framed(b"soup")[6:7])
-        assert connection.frame_began_ms == 5
-        waiter.time_ms = 11
-        await table.order(framed(b"soup")[7:] + b"\x00")
-        assert (connection.frame_began_ms, connection.needed) == (11, 4)
-        await table.order(framed(b"")[1:])
-        assert connection.frame_began_ms is None
+        seen = [_time_and_need(table)]
+        frame = framed(b"soup")
+        for time_ms, piece in [
+            (5, frame[:6]),
+            (9, frame[6:7]),
+            (11, frame[7:] + framed(b"")[:1]),
+            (12, framed(b"")[1:]),
+        ]:
+            table.waiter.time_ms = time_ms
+            await table.order(piece)
+            seen.append(_time_and_need(table))
+        assert seen == [(None, 4), (5, 8), (5, 8), (11, 4), (None, 4)]
 
     at_table(story)
+
+
+def _time_and_need(table: Table) -> tuple[int | None, int]:
+    return table.connection.frame_began_ms, table.connection.needed

@@ -18,7 +18,7 @@ SIZES = st.one_of(
 PIECES = st.lists(st.integers(1, 70_000), min_size=1, max_size=20)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(sizes=st.lists(SIZES, min_size=1, max_size=8), pieces=PIECES, shrinks=st.booleans())
 def test_requests_come_out_as_they_went_in(
     sizes: list[int], pieces: list[int], shrinks: bool
@@ -30,7 +30,8 @@ def test_requests_come_out_as_they_went_in(
         eating = asyncio.ensure_future(table.eat(len(whole)))
         at = turn = 0
         while at < len(whole):
-            piece = pieces[turn % len(pieces)]
+            # Small pieces of small requests only: else this takes minutes and shows no more.
+            piece = max(pieces[turn % len(pieces)], len(whole) // 200)
             await table.order(whole[at : at + piece])
             if shrinks:
                 table.connection.shrink()
@@ -42,7 +43,7 @@ def test_requests_come_out_as_they_went_in(
     at_table(story)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_answers_given_in_any_order_leave_in_order(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 20))

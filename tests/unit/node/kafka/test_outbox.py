@@ -1,0 +1,188 @@
+"""What is still to be sent: bytes and pieces of files in order, none twice and none lost."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from ottla.node.kafka.outbox import FilePart, Outbox, Part
+from ottla.replication.storage.disk import DiskFiles
+from ottla.replication.storage.ports import File
+
+CONTENT = Random(7).randbytes(300_000)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> File:
+    path = tmp_path / "segment"
+    path.write_bytes(CONTENT)
+    return DiskFiles().open(str(path), writable=False)
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    for sock in (ours, theirs):
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+    with ours, theirs:
+        yield ours, theirs
+
+
+def send_all(outbox: Outbox, ends: tuple[socket.socket, socket.socket]) -> bytes:
+    """Send and read in turns until nothing is left; return what arrived."""
+    ours, theirs = ends
+    arrived = bytearray()
+    for _ in range(10_000):
+        is_done = outbox.send(ours)
+        try:
+            while chunk := theirs.recv(1 << 16):
+                arrived += chunk
+        except BlockingIOError:
+            pass
+        if is_done:
+            return bytes(arrived)
+    raise AssertionError("it never ends")
+
+
+def expected(parts: list[Part]) -> bytes:
+    return b"".join(
+        CONTENT[part.position : part.position + part.size]
+        if isinstance(part, FilePart)
+        else bytes(part)
+        for part in parts
+    )
+
+
+def test_bytes_and_files_leave_in_the_order_in_which_they_were_added(
+    file: File, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    parts: list[Part] = [
+        b"head",
+        FilePart(file, 10, 200_000),
+        b"middle" * 1000,
+        # Small enough to be read and sent with its neighbours.
+        FilePart(file, 5, 100),
+        memoryview(b"a view"),
+        FilePart(file, 0, len(CONTENT)),
+        b"end",
+    ]
+    wanted = expected(parts)
+    outbox = Outbox()
+    outbox.add(parts)
+    assert send_all(outbox, ends) == wanted
+    assert outbox.sent_bytes == len(wanted)
+    assert (outbox.memory_bytes, len(outbox), bool(outbox)) == (0, 0, False)
+
+
+def test_empty_parts_are_no_parts(file: File, ends: tuple[socket.socket, socket.socket]) -> None:
+    """A socket takes none of nothing: with an empty part left it would be tried for ever."""
+    outbox = Outbox()
+    outbox.add([b"", memoryview(b""), FilePart(file, 3, 0)])
+    assert not outbox
+    parts: list[Part] = [b"", b"a", b"", FilePart(file, 0, 50_000), b"", FilePart(file, 0, 0), b""]
+    wanted = expected(parts)
+    outbox.add(parts)
+    assert send_all(outbox, ends) == wanted
+
+
+def test_a_piece_of_a_file_costs_no_memory_and_bytes_do(file: File) -> None:
+    outbox = Outbox()
+    outbox.add([b"12345", FilePart(file, 0, len(CONTENT)), FilePart(file, 0, 100)])
+    assert outbox.memory_bytes == 105
+
+
+def test_what_the_socket_does_not_take_waits(
+    file: File, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = ends
+    outbox = Outbox()
+    outbox.add([bytes(100_000)])
+    assert not outbox.send(ours)
+    waiting = outbox.memory_bytes
+    assert 0 < waiting < 100_000
+    assert outbox.sent_bytes == 100_000 - waiting
+    # Nothing changes while nobody reads.
+    assert not outbox.send(ours)
+    assert outbox.memory_bytes == waiting
+    theirs.recv(1 << 16)
+    outbox.send(ours)
+    assert outbox.memory_bytes < waiting
+
+
+def test_more_parts_than_the_kernel_takes_at_once(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    outbox = Outbox()
+    outbox.add([b"%04d" % number for number in range(2000)])
+    assert send_all(outbox, ends) == b"".join(b"%04d" % number for number in range(2000))
+
+
+def test_one_reader_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    """A call sends at most a mebibyte of files, and then others have their turn."""
+    path = tmp_path / "large"
+    path.write_bytes(bytes(4 << 20))
+    large = DiskFiles().open(str(path), writable=False)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        outbox = Outbox()
+        outbox.add([FilePart(large, 0, 4 << 20)])
+        outbox.send(ours)
+        assert outbox.sent_bytes <= 1 << 20
+        assert outbox
+
+
+@pytest.mark.parametrize("size", [100, 200_000])
+def test_a_file_that_became_shorter_is_an_error_and_no_hang(
+    tmp_path: Path, ends: tuple[socket.socket, socket.socket], size: int
+) -> None:
+    path = tmp_path / "short"
+    path.write_bytes(CONTENT[:50])
+    short = DiskFiles().open(str(path), writable=False)
+
+    def send() -> None:
+        outbox = Outbox()
+        outbox.add([b"head", FilePart(short, 0, size)])
+        send_all(outbox, ends)
+
+    with pytest.raises(OSError, match="a file ended"):
+        send()
+
+
+def test_a_file_is_sent_although_its_name_is_gone(
+    tmp_path: Path, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    path = tmp_path / "deleted"
+    path.write_bytes(CONTENT)
+    outbox = Outbox()
+    outbox.add([FilePart(DiskFiles().open(str(path), writable=False), 0, len(CONTENT))])
+    os.unlink(path)
+    assert send_all(outbox, ends) == CONTENT
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_mixture_arrives_whole(
+    file: File, ends: tuple[socket.socket, socket.socket], seed: int
+) -> None:
+    random = Random(seed)
+    outbox, wanted, arrived = Outbox(), b"", b""
+    for _ in range(random.randrange(1, 6)):
+        parts = list[Part]()
+        for _ in range(random.randrange(0, 12)):
+            size = random.choice([0, 1, 100, 16_384, 16_385, 40_000])
+            start = random.randrange(len(CONTENT) - size)
+            if random.random() < 0.5:
+                parts.append(FilePart(file, start, size))
+            else:
+                parts.append(CONTENT[start : start + size])
+        wanted += expected(parts)
+        outbox.add(parts)
+        outbox.send(ends[0])
+    arrived += send_all(outbox, ends)
+    assert arrived == wanted
