@@ -43,7 +43,21 @@ from ottla.proto.errors import (
     RequestError,
 )
 from ottla.proto.ids import INT32_MAX
-from ottla.proto.kafka.apis import API_VERSIONS, PRODUCE, ApiRow
+from ottla.proto.kafka.apis import (
+    API_VERSIONS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_CONFIGS,
+    DESCRIBE_LOG_DIRS,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TOPIC_PARTITIONS,
+    FETCH,
+    LIST_CONFIG_RESOURCES,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_FOR_LEADER_EPOCH,
+    PRODUCE,
+    ApiRow,
+)
 from ottla.proto.kafka.decode import decode_response
 from ottla.proto.kafka.encode import encode_request
 from ottla.proto.kafka.framing import read_response_head, request_frame
@@ -58,6 +72,22 @@ OUTSTANDING_MAX: Final = 100
 _CLOSE_TIMEOUT_S: Final = 1.0
 _SIZE_BYTES: Final = 4
 _TLS_ALERT: Final = b"\x15\x03"
+# These change nothing, so nobody has to wonder whether they happened.
+_READS: Final = frozenset(
+    {
+        API_VERSIONS,
+        DESCRIBE_CLUSTER,
+        DESCRIBE_CONFIGS,
+        DESCRIBE_LOG_DIRS,
+        DESCRIBE_PRODUCERS,
+        DESCRIBE_TOPIC_PARTITIONS,
+        FETCH,
+        LIST_CONFIG_RESOURCES,
+        LIST_OFFSETS,
+        METADATA,
+        OFFSET_FOR_LEADER_EPOCH,
+    }
+)
 
 
 class VersionRange(NamedTuple):
@@ -221,7 +251,7 @@ class Connection:
                     f"were not answered within {allowed_s:g} s."
                 ) from None
             self._end(AnswerTimeoutError(told))
-            raise AnswerTimeoutError(f"{told}: it may or may not have happened.") from None
+            raise AnswerTimeoutError(f"{told}{_doubt(row)}.") from None
         finally:
             if slot is not None:
                 slot.answer.cancel()
@@ -360,7 +390,10 @@ class Connection:
 
     def _size_complaint(self, head: bytes, size: int) -> str:
         if head == b"HTTP":
-            return f"{self} speaks HTTP, not Kafka's protocol: that is another port"
+            return (
+                f"{self} speaks HTTP, not Kafka's protocol; a node serves Kafka clients on another "
+                "port, 9092 by default"
+            )
         if head.startswith(_TLS_ALERT):
             return f"{self} speaks TLS, and this connection is plain text"
         return (
@@ -404,7 +437,14 @@ class Connection:
 
 def _unknown_outcome(row: ApiRow, reason: OttlaError) -> OutcomeUnknownError:
     kind = type(reason) if isinstance(reason, OutcomeUnknownError) else BrokenAnswerError
-    return kind(f"{row.name} was sent, and {reason}: it may or may not have happened.")
+    if row is API_VERSIONS:
+        # Nobody asked for it: it is our own first question on every connection.
+        return kind(f"{reason}.")
+    return kind(f"{row.name} was sent, and {reason}{_doubt(row)}.")
+
+
+def _doubt(row: ApiRow) -> str:
+    return "" if row in _READS else ": it may or may not have happened"
 
 
 def _is_unanswered(row: ApiRow, fields: Mapping[str, Any] | Message) -> bool:

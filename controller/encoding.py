@@ -4,14 +4,16 @@ One value per topic, so that a change costs what it changes, whatever else there
 begins with a format number. The store seals values with a checksum, so bytes that cannot be read
 here are a mistake of ours or another program's work: they are refused, never guessed at.
 
-A topic is its id, its options, and its partitions (format 1, big-endian):
+A topic is its id, its options, and its partitions (format 2, big-endian):
 
-  u8 format | 16 bytes id | options | u32 partitions |
-    each: i32 leader (−1: none), i32 leader epoch, i32 partition epoch,
-          u16 replicas, u16 isr, u16 elr, then their ids as i32
+  u8 format | 16 bytes id | options | u32 partitions | each as below
   options: u32 count | each: u32 length, UTF-8 name, u32 length, UTF-8 value
+  partition: i32 leader (−1: none), i32 leader epoch, i32 partition epoch, i32 last unclean epoch,
+             u8 flags (1 durable, 2 recovering), u16 replicas, u16 isr, u16 elr, their ids as i32
 
-Not here: the keys (`solo.py`) and the checksums (the store).
+Format 1, which is read still, had neither the last unclean epoch nor the flags.
+
+Not here: the keys (`stored.py`) and the checksums (the store).
 
 N1  what was encoded decodes to an equal value
 N2  anything else raises `CorruptionError`, or `StorageError` if it is of a later format
@@ -19,22 +21,26 @@ N2  anything else raises `CorruptionError`, or `StorageError` if it is of a late
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from struct import Struct, pack, unpack_from
+from struct import Struct, pack
 from typing import Final
 
 from ottla.controller.image import PartitionInfo, TopicInfo
-from ottla.proto.errors import CorruptionError, StorageError
-from ottla.proto.ids import BrokerId, LeaderEpoch, ProducerId
+from ottla.controller.shapes import Reader
+from ottla.proto.errors import StorageError
+from ottla.proto.ids import NO_EPOCH, BrokerId, LeaderEpoch, ProducerId
 from ottla.proto.kafka.uuids import uuid_of
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _ID_BYTES: Final = 16
 _NO_LEADER: Final = -1
 _BYTE: Final = Struct(">B")
 _COUNT: Final = Struct(">I")
-_PARTITION: Final = Struct(">iiiHHH")
+_PARTITION: Final = Struct(">iiiiBHHH")
+_PARTITION_OF_FORMAT_1: Final = Struct(">iiiHHH")
+_DURABLE: Final = 1
+_RECOVERING: Final = 2
 _COUNTERS: Final = Struct(">Bqqq")
 
 
@@ -50,29 +56,59 @@ class Counters:
 def encode_topic(topic: TopicInfo) -> bytes:
     parts = [_BYTE.pack(_FORMAT), topic.topic_id.bytes, _options(topic.configs)]
     parts.append(_COUNT.pack(len(topic.partitions)))
-    for one in topic.partitions:
-        leader = _NO_LEADER if one.leader is None else one.leader
-        sizes = (len(one.replicas), len(one.isr), len(one.elr))
-        parts.append(_PARTITION.pack(leader, one.leader_epoch, one.partition_epoch, *sizes))
-        parts.append(pack(f">{sum(sizes)}i", *one.replicas, *one.isr, *one.elr))
+    parts += map(encode_partition, topic.partitions)
     return b"".join(parts)
 
 
 def decode_topic(name: str, data: bytes) -> TopicInfo:
-    reader = _Reader(data, f"The stored topic {name!r}")
-    reader.require_format()
+    reader = Reader(data, f"The stored topic {name!r}")
+    found = _require_format(reader)
     topic_id = uuid_of(reader.take(_ID_BYTES))
-    configs = reader.options()
-    count = reader.count(_PARTITION.size)
-    partitions = tuple(_partition(reader) for _ in range(count))
+    configs = _read_options(reader)
+    count = reader.count(_PARTITION_OF_FORMAT_1.size)
+    read = _partition_of_format_1 if found == 1 else read_partition
+    partitions = tuple(read(reader) for _ in range(count))
     reader.require_end()
     if not partitions:
         raise reader.garbage("it has no partitions")
     return TopicInfo(name, topic_id, partitions, configs)
 
 
-def _partition(reader: _Reader) -> PartitionInfo:
-    leader, leader_epoch, partition_epoch, *sizes = reader.unpack(_PARTITION)
+def encode_partition(one: PartitionInfo) -> bytes:
+    sizes = (len(one.replicas), len(one.isr), len(one.elr))
+    fixed = _PARTITION.pack(
+        _NO_LEADER if one.leader is None else one.leader,
+        one.leader_epoch,
+        one.partition_epoch,
+        one.last_unclean_epoch,
+        _DURABLE * one.is_durable | _RECOVERING * one.is_recovering,
+        *sizes,
+    )
+    return fixed + pack(f">{sum(sizes)}i", *one.replicas, *one.isr, *one.elr)
+
+
+def read_partition(reader: Reader) -> PartitionInfo:
+    leader, leader_epoch, partition_epoch, unclean, flags, *sizes = reader.unpack(_PARTITION)
+    replicas, isr, elr = (reader.brokers(size) for size in sizes)
+    if not replicas:
+        raise reader.garbage("a partition has no replicas")
+    if flags & ~(_DURABLE | _RECOVERING):
+        raise reader.garbage("a partition has flags that nobody knows")
+    return PartitionInfo(
+        replicas=replicas,
+        isr=isr,
+        leader=None if leader == _NO_LEADER else BrokerId(leader),
+        leader_epoch=LeaderEpoch(leader_epoch),
+        partition_epoch=partition_epoch,
+        elr=elr,
+        is_durable=bool(flags & _DURABLE),
+        is_recovering=bool(flags & _RECOVERING),
+        last_unclean_epoch=LeaderEpoch(unclean),
+    )
+
+
+def _partition_of_format_1(reader: Reader) -> PartitionInfo:
+    leader, leader_epoch, partition_epoch, *sizes = reader.unpack(_PARTITION_OF_FORMAT_1)
     replicas, isr, elr = (reader.brokers(size) for size in sizes)
     if not replicas:
         raise reader.garbage("a partition has no replicas")
@@ -83,6 +119,7 @@ def _partition(reader: _Reader) -> PartitionInfo:
         leader_epoch=LeaderEpoch(leader_epoch),
         partition_epoch=partition_epoch,
         elr=elr,
+        last_unclean_epoch=NO_EPOCH,
     )
 
 
@@ -91,9 +128,9 @@ def encode_configs(configs: Mapping[str, str]) -> bytes:
 
 
 def decode_configs(name: str, data: bytes) -> dict[str, str]:
-    reader = _Reader(data, f"The stored options of broker {name!r}")
-    reader.require_format()
-    configs = reader.options()
+    reader = Reader(data, f"The stored options of broker {name!r}")
+    _require_format(reader)
+    configs = _read_options(reader)
     reader.require_end()
     return configs
 
@@ -105,8 +142,8 @@ def encode_counters(counters: Counters) -> bytes:
 
 
 def decode_counters(data: bytes) -> Counters:
-    reader = _Reader(data, "The stored counters of the metadata")
-    reader.require_format()
+    reader = Reader(data, "The stored counters of the metadata")
+    _require_format(reader)
     reader.rewind()
     _, version, next_producer_id, broker_epoch = reader.unpack(_COUNTERS)
     reader.require_end()
@@ -123,63 +160,22 @@ def _options(configs: Mapping[str, str]) -> bytes:
     return b"".join(parts)
 
 
-class _Reader:
-    """Takes a value apart from front to back, and says what it was when it cannot."""
+def _read_options(reader: Reader) -> dict[str, str]:
+    count = reader.count(2 * _COUNT.size)
+    return {_read_text(reader): _read_text(reader) for _ in range(count)}
 
-    __slots__ = ("_at", "_data", "_what")
 
-    def __init__(self, data: bytes, what: str) -> None:
-        self._data = data
-        self._what = what
-        self._at = 0
+def _read_text(reader: Reader) -> str:
+    return reader.text(reader.count(1))
 
-    def garbage(self, why: str) -> CorruptionError:
-        return CorruptionError(f"{self._what} cannot be read: {why}.")
 
-    def require_format(self) -> None:
-        found = self.take(1)[0]
-        if found > _FORMAT:
-            raise StorageError(
-                f"{self._what} is of format {found}, and this version of Ottla reads formats up "
-                f"to {_FORMAT}. Start the version that wrote it, or a later one."
-            )
-        if found != _FORMAT:
-            raise self.garbage(f"there is no format {found}")
-
-    def rewind(self) -> None:
-        self._at = 0
-
-    def take(self, size: int) -> bytes:
-        taken = self._data[self._at : self._at + size]
-        if len(taken) < size:
-            raise self.garbage("it ends too early")
-        self._at += size
-        return taken
-
-    def unpack(self, shape: Struct) -> Sequence[int]:
-        return shape.unpack(self.take(shape.size))
-
-    def count(self, size_of_each: int) -> int:
-        """Return a number of things to come, for which there is room in what is left."""
-        (count,) = self.unpack(_COUNT)
-        if count * size_of_each > len(self._data) - self._at:
-            raise self.garbage("it ends too early")
-        return count
-
-    def brokers(self, count: int) -> tuple[BrokerId, ...]:
-        return tuple(map(BrokerId, unpack_from(f">{count}i", self.take(4 * count))))
-
-    def options(self) -> dict[str, str]:
-        count = self.count(2 * _COUNT.size)
-        return {self._text(): self._text() for _ in range(count)}
-
-    def _text(self) -> str:
-        raw = self.take(self.count(1))
-        try:
-            return raw.decode()
-        except UnicodeDecodeError:
-            raise self.garbage("a text in it is not UTF-8") from None
-
-    def require_end(self) -> None:
-        if self._at != len(self._data):
-            raise self.garbage("there is more than belongs to it")
+def _require_format(reader: Reader) -> int:
+    found = reader.take(1)[0]
+    if found > _FORMAT:
+        raise StorageError(
+            f"{reader.what} is of format {found}, and this version of Ottla reads formats up "
+            f"to {_FORMAT}. Start the version that wrote it, or a later one."
+        )
+    if not found:
+        raise reader.garbage("there is no format 0")
+    return found

@@ -6,7 +6,10 @@ command stays small however many partitions it makes.
 Partitions are dealt out in rounds of as many as there are brokers, each round in a new order, so
 that the partitions that one broker leads have their followers all over the cluster.
 
-Not here: whether a replication factor can be reached (`state.py`).
+A broker that is not up gets a partition only when there are not enough others, and never as its
+preferred leader: the partition waits for it, as it would if the broker had gone down since.
+
+Not here: whether a replication factor can be reached (`topics.py`).
 
 P1  the replicas of a partition are distinct brokers
 P2  of the partitions placed at once, no broker leads two more than another
@@ -43,8 +46,18 @@ def place(
     `leading` says how many partitions of the topic each broker leads already: who leads few comes
     first, so that a topic that grows one by one stays even.
     """
-    known = sorted(brokers, key=lambda broker: broker.broker_id)
-    ensure(1 <= replication_factor <= len(known), "there are brokers enough", known=len(known))
+    everyone = sorted(brokers, key=lambda broker: broker.broker_id)
+    known = [broker for broker in everyone if broker.is_active]
+    ensure(
+        1 <= replication_factor <= len(everyone), "there are brokers enough", known=len(everyone)
+    )
+    ensure(known, "somebody can lead")
+    if replication_factor > len(known):
+        rest = [broker for broker in everyone if not broker.is_active]
+        upfront = place(
+            known, count=count, replication_factor=len(known), seed=seed, leading=leading
+        )
+        return _with_absent(upfront, known, rest, replication_factor - len(known))
     if len(known) == 1:
         # Thousands of partitions on one node are the common case, and there is nothing to choose.
         return [(known[0].broker_id,)] * count
@@ -57,6 +70,23 @@ def place(
         deal = _deal_by_rack if has_racks else _deal
         placed += deal(ring, min(count - len(placed), len(ring)), replication_factor)
     return placed
+
+
+def _with_absent(
+    placed: Sequence[Replicas],
+    present: Sequence[BrokerInfo],
+    absent: Sequence[BrokerInfo],
+    count: int,
+) -> list[Replicas]:
+    """Return the replicas with `count` more each on brokers that are not up, new racks first."""
+    racks = {broker.rack for broker in present}
+
+    def more(turn: int) -> Replicas:
+        start = turn % len(absent)
+        ring = sorted((*absent[start:], *absent[:start]), key=lambda broker: broker.rack in racks)
+        return tuple(broker.broker_id for broker in ring[:count])
+
+    return [replicas + more(turn) for turn, replicas in enumerate(placed)]
 
 
 class _Dice:

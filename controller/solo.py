@@ -105,6 +105,11 @@ class SoloController:
     def image(self) -> MetadataImage:
         return self._image
 
+    @property
+    def refusal(self) -> str | None:
+        """Why every further change is refused, or None (O4)."""
+        return self._refusal
+
     def watch(self, listener: Listener) -> None:
         self._listeners.append(listener)
 

@@ -1,6 +1,6 @@
 """The metadata as a state machine: an image and a command give the next image and an outcome.
 
-Not here: where commands come from and how the outcome is kept (`solo.py`; later, the quorum), and
+Not here: where commands come from and how the outcome is kept (`solo.py`, `replay.py`), and
 whether a topic's options can be obeyed, which depends on the node that is asked.
 
 A1  `apply` is total: it raises for no command, however absurd; what cannot be done is refused
@@ -10,260 +10,61 @@ A3  a refused command changes nothing, and returns the very image it was given
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, assert_never
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
 
+from ottla.controller.brokers import (
+    begin_shutdown,
+    fence_broker,
+    forget_broker,
+    register_broker,
+    report_damage,
+    take_office,
+    unfence_broker,
+)
 from ottla.controller.commands import (
+    AlterPartitions,
+    BeginShutdown,
     ChangeConfigs,
     Command,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
+    ElectLeaders,
+    FenceBroker,
+    ForgetBroker,
+    RegisterBroker,
+    ReportDamage,
+    SetFeatureLevel,
     StartLeading,
+    TakeOffice,
     TakeProducerIds,
+    UnfenceBroker,
 )
 from ottla.controller.image import ALL_BROKERS, MetadataImage, PartitionInfo, TopicInfo
-from ottla.controller.names import METADATA_TOPIC, folded, is_usable_topic_id, name_problem
-from ottla.controller.placement import Replicas, place
-from ottla.controller.port import NewPartitions, NewTopic, TopicDefaults
+from ottla.controller.outcome import Outcome, Refusal, refused
+from ottla.controller.partitions import alter_partitions, elect_leaders, retuned, with_topics
+from ottla.controller.topics import (
+    PARTITIONS_AT_ONCE_MAX,
+    create_partitions,
+    create_topic,
+    delete_topic,
+)
 from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.ids import INT64_MAX, BrokerId, LeaderEpoch, ProducerId
-from ottla.proto.kafka.uuids import UUID
 
-# One command makes no more than this, and one request asks for no more, as in Kafka.
-PARTITIONS_AT_ONCE_MAX: Final = 10_000
+__all__ = ["PARTITIONS_AT_ONCE_MAX", "Outcome", "Refusal", "apply", "configs_after"]
 
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a command was not obeyed."""
-
-    code: ErrorCode
-    sentence: str
+Next = tuple[MetadataImage, Outcome]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a command, and which parts of the image are new."""
-
-    refusal: Refusal | None = None
-    # Names of topics that were made, changed or deleted.
-    topics: tuple[str, ...] = ()
-    # Names in `MetadataImage.broker_configs`.
-    broker_configs: tuple[str, ...] = ()
-    producer_ids: range | None = None
-
-
-def apply(image: MetadataImage, command: Command) -> tuple[MetadataImage, Outcome]:
+def apply(image: MetadataImage, command: Command) -> Next:
     """Return the next image and the outcome, or the same image and a refusal."""
     try:
-        return _apply(image, command)
+        return _TABLE[type(command)](image, command)
     except RequestError as error:
-        return image, Outcome(Refusal(error.code, error.sentence))
-
-
-def _apply(image: MetadataImage, command: Command) -> tuple[MetadataImage, Outcome]:
-    match command:
-        case CreateTopic():
-            return _create_topic(image, command)
-        case DeleteTopic():
-            return _delete_topic(image, command)
-        case CreatePartitions():
-            return _create_partitions(image, command)
-        case ChangeConfigs():
-            return _change_configs(image, command)
-        case TakeProducerIds():
-            return _take_producer_ids(image, command)
-        case StartLeading():
-            return _start_leading(image, command)
-        case _:
-            assert_never(command)
-
-
-# ── Topics ────────────────────────────────────────────────────────────────────────────────────
-
-
-def _create_topic(image: MetadataImage, command: CreateTopic) -> tuple[MetadataImage, Outcome]:
-    wanted = command.wanted
-    _require_free_name(image, wanted.name)
-    if wanted.assignments:
-        replicas = _assigned(image, wanted)
-    else:
-        replicas = _placed(image, wanted, command.defaults, command.seed)
-    _require_free_id(image, command.topic_id)
-    made = TopicInfo(
-        name=wanted.name,
-        topic_id=command.topic_id,
-        partitions=tuple(map(_new_partition, replicas)),
-        configs=dict(wanted.configs),
-    )
-    return _with_topics(image, made), Outcome(topics=(made.name,))
-
-
-def _require_free_name(image: MetadataImage, name: str) -> None:
-    if name in image.topics:
-        raise RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"There is a topic {name!r} already.")
-    if name == METADATA_TOPIC:
-        raise RequestError(ErrorCode.INVALID_REQUEST, f"No topic may be called {name}.")
-    if problem := name_problem(name):
-        raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    if "." in name or "_" in name:
-        alike = folded(name)
-        for other in image.topics:
-            if folded(other) == alike:
-                sentence = f"Metrics could not tell the topic {name!r} from the topic {other!r}."
-                raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, sentence)
-
-
-def _require_free_id(image: MetadataImage, topic_id: UUID) -> None:
-    if topic_id in image.topic_names or not is_usable_topic_id(topic_id):
-        sentence = f"The topic id {topic_id} is taken or reserved."
-        raise RequestError(ErrorCode.INVALID_REQUEST, sentence)
-
-
-def _assigned(image: MetadataImage, wanted: NewTopic) -> list[Replicas]:
-    if wanted.partitions is not None or wanted.replication_factor is not None:
-        raise RequestError(
-            ErrorCode.INVALID_REQUEST,
-            "Give either the replicas of each partition, or the number of partitions and the "
-            "replication factor.",
-        )
-    _require_few(len(wanted.assignments))
-    factor = None
-    for index in sorted(wanted.assignments):
-        replicas = wanted.assignments[index]
-        _require_good_replicas(image, replicas, factor)
-        factor = len(replicas)
-    if sorted(wanted.assignments) != list(range(len(wanted.assignments))):
-        raise RequestError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "Partitions are numbered from 0 without gaps, and so must be their assignments.",
-        )
-    return [tuple(wanted.assignments[index]) for index in sorted(wanted.assignments)]
-
-
-def _placed(
-    image: MetadataImage, wanted: NewTopic, defaults: TopicDefaults, seed: int
-) -> list[Replicas]:
-    factor = wanted.replication_factor
-    if factor is None:
-        factor = min(defaults.replication_factor, len(image.brokers))
-    count = defaults.partitions if wanted.partitions is None else wanted.partitions
-    if not 1 <= factor <= len(image.brokers):
-        raise RequestError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The replication factor must be from 1 to {len(image.brokers)}, the number of "
-            f"brokers, not {factor}.",
-        )
-    if count < 1:
-        sentence = f"A topic needs at least 1 partition, not {count}."
-        raise RequestError(ErrorCode.INVALID_PARTITIONS, sentence)
-    _require_few(count)
-    return place(image.brokers.values(), count=count, replication_factor=factor, seed=seed)
-
-
-def _require_few(count: int) -> None:
-    if count > PARTITIONS_AT_ONCE_MAX:
-        raise RequestError(
-            ErrorCode.POLICY_VIOLATION,
-            f"At most {PARTITIONS_AT_ONCE_MAX} partitions are made at once, not {count}.",
-        )
-
-
-def _require_good_replicas(
-    image: MetadataImage, replicas: Sequence[BrokerId], factor: int | None
-) -> None:
-    if not replicas:
-        problem = "A partition needs at least one replica."
-    elif strangers := [broker for broker in replicas if broker not in image.brokers]:
-        problem = f"There is no broker {strangers[0]}."
-    elif len(set(replicas)) < len(replicas):
-        problem = "A broker holds a partition once: the list of replicas names one twice."
-    elif factor is not None and len(replicas) != factor:
-        problem = f"All partitions of a topic have as many replicas: {factor}, not {len(replicas)}."
-    else:
-        return
-    raise RequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
-
-
-def _new_partition(replicas: Replicas) -> PartitionInfo:
-    return PartitionInfo(
-        replicas=replicas,
-        isr=replicas,
-        leader=replicas[0],
-        leader_epoch=LeaderEpoch(0),
-        partition_epoch=0,
-    )
-
-
-def _delete_topic(image: MetadataImage, command: DeleteTopic) -> tuple[MetadataImage, Outcome]:
-    _require_topic(image, command.name, command.topic_id)
-    topics = {name: topic for name, topic in image.topics.items() if name != command.name}
-    names = {key: name for key, name in image.topic_names.items() if name != command.name}
-    changed = replace(image, version=image.version + 1, topics=topics, topic_names=names)
-    return changed, Outcome(topics=(command.name,))
-
-
-def _create_partitions(
-    image: MetadataImage, command: CreatePartitions
-) -> tuple[MetadataImage, Outcome]:
-    wanted = command.wanted
-    topic = _require_topic(image, wanted.topic, command.topic_id)
-    present = len(topic.partitions)
-    if wanted.count <= present:
-        raise RequestError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"The topic {topic.name!r} has {present} partitions; it can get more, but not "
-            f"{wanted.count}.",
-        )
-    more = wanted.count - present
-    _require_few(more)
-    replicas = _more_replicas(image, topic, wanted, more, command.seed)
-    partitions = topic.partitions + tuple(map(_new_partition, replicas))
-    changed = replace(topic, partitions=partitions)
-    return _with_topics(image, changed), Outcome(topics=(topic.name,))
-
-
-def _more_replicas(
-    image: MetadataImage, topic: TopicInfo, wanted: NewPartitions, more: int, seed: int
-) -> list[Replicas]:
-    factor = topic.replication_factor
-    if wanted.assignments is not None:
-        if len(wanted.assignments) != more:
-            raise RequestError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{more} partitions are to be added, but {len(wanted.assignments)} are assigned.",
-            )
-        for replicas in wanted.assignments:
-            _require_good_replicas(image, replicas, factor)
-        return [tuple(replicas) for replicas in wanted.assignments]
-    if factor > len(image.brokers):
-        raise RequestError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The topic has {factor} replicas, and there are {len(image.brokers)} brokers now.",
-        )
-    leading = Counter(one.leader for one in topic.partitions if one.leader is not None)
-    brokers = image.brokers.values()
-    return place(brokers, count=more, replication_factor=factor, seed=seed, leading=leading)
-
-
-def _require_topic(image: MetadataImage, name: str, topic_id: UUID) -> TopicInfo:
-    topic = image.topics.get(name)
-    if topic is None or topic.topic_id != topic_id:
-        sentence = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.sentence
-        raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, sentence)
-    return topic
-
-
-def _with_topics(image: MetadataImage, *topics: TopicInfo) -> MetadataImage:
-    return replace(
-        image,
-        version=image.version + 1,
-        topics={**image.topics, **{topic.name: topic for topic in topics}},
-        topic_names={**image.topic_names, **{topic.topic_id: topic.name for topic in topics}},
-    )
+        return image, refused(error)
 
 
 # ── Options, producer ids, epochs ─────────────────────────────────────────────────────────────
@@ -293,19 +94,27 @@ def _change_configs(image: MetadataImage, command: ChangeConfigs) -> tuple[Metad
             raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, sentence)
         if configs == topic.configs:
             return image, Outcome()
-        return _with_topics(image, replace(topic, configs=configs)), Outcome(topics=(change.name,))
+        return _with_topic_configs(image, replace(topic, configs=configs))
     if change.name not in _broker_names(image.brokers):
         sentence = f"There is no broker {change.name!r}."
         raise RequestError(ErrorCode.BROKER_ID_NOT_REGISTERED, sentence)
     if configs == image.broker_configs.get(change.name, {}):
         return image, Outcome()
     every = {**image.broker_configs, change.name: configs}
-    changed = replace(
-        image,
-        version=image.version + 1,
-        broker_configs={name: options for name, options in every.items() if options},
-    )
-    return changed, Outcome(broker_configs=(change.name,))
+    kept = {name: options for name, options in every.items() if options}
+    after = replace(image, broker_configs=kept)
+    topics: list[TopicInfo] = []
+    if change.name == ALL_BROKERS:
+        tuned = ((topic, retuned(image, after, topic)) for topic in image.topics.values())
+        topics = [new for old, new in tuned if new is not old]
+    names = tuple(topic.name for topic in topics)
+    return with_topics(after, topics), Outcome(topics=names, broker_configs=(change.name,))
+
+
+def _with_topic_configs(image: MetadataImage, topic: TopicInfo) -> tuple[MetadataImage, Outcome]:
+    after = replace(image, topics={**image.topics, topic.name: topic})
+    tuned = retuned(image, after, topic)
+    return with_topics(image, [tuned]), Outcome(topics=(topic.name,))
 
 
 def _broker_names(brokers: Iterable[BrokerId]) -> set[str]:
@@ -333,7 +142,7 @@ def _start_leading(image: MetadataImage, command: StartLeading) -> tuple[Metadat
     ]
     if not led:
         return image, Outcome()
-    return _with_topics(image, *led), Outcome(topics=tuple(topic.name for topic in led))
+    return with_topics(image, led), Outcome(topics=tuple(topic.name for topic in led))
 
 
 def _led_anew(partition: PartitionInfo, command: StartLeading) -> PartitionInfo:
@@ -344,3 +153,47 @@ def _led_anew(partition: PartitionInfo, command: StartLeading) -> PartitionInfo:
         leader_epoch=LeaderEpoch(partition.leader_epoch + 1),
         partition_epoch=partition.partition_epoch + 1,
     )
+
+
+def _set_feature_level(
+    image: MetadataImage, command: SetFeatureLevel
+) -> tuple[MetadataImage, Outcome]:
+    if command.level == image.feature_level:
+        return image, Outcome()
+    if command.level < image.feature_level:
+        raise RequestError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"The feature level is {image.feature_level}, and never goes back.",
+        )
+    if not image.brokers:
+        sentence = "There is no broker yet that could know a higher feature level."
+        raise RequestError(ErrorCode.INVALID_UPDATE_VERSION, sentence)
+    behind = [one for one in image.brokers.values() if one.feature_level_max < command.level]
+    if behind:
+        raise RequestError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"Broker {behind[0].broker_id} knows feature levels up to "
+            f"{behind[0].feature_level_max}, not {command.level}.",
+        )
+    changed = replace(image, version=image.version + 1, feature_level=command.level)
+    return changed, Outcome()
+
+
+_TABLE: Final[Mapping[type[Command], Callable[[MetadataImage, Any], Next]]] = {
+    AlterPartitions: alter_partitions,
+    BeginShutdown: begin_shutdown,
+    ChangeConfigs: _change_configs,
+    CreatePartitions: create_partitions,
+    CreateTopic: create_topic,
+    DeleteTopic: delete_topic,
+    ElectLeaders: elect_leaders,
+    FenceBroker: fence_broker,
+    ForgetBroker: forget_broker,
+    RegisterBroker: register_broker,
+    ReportDamage: report_damage,
+    SetFeatureLevel: _set_feature_level,
+    StartLeading: _start_leading,
+    TakeOffice: take_office,
+    TakeProducerIds: _take_producer_ids,
+    UnfenceBroker: unfence_broker,
+}

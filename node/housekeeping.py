@@ -3,6 +3,9 @@
 One task each. None of them holds up the event loop: what blocks for long runs on a thread, and what
 cannot goes partition by partition, with a pause between them.
 
+H1  no round ends the ones after it: trouble with one partition is told, and the others go on; a bug
+    goes to the handler of the loop, which knows when the process must end
+
 Not here: what retention removes and what compaction keeps (`replication`).
 """
 
@@ -20,6 +23,8 @@ from ottla.proto.errors import StorageError
 from ottla.proto.options import node
 from ottla.proto.options.option import Option
 from ottla.replication.compaction.cleaner import begin_cleaning, finish_cleaning
+from ottla.replication.log.log import Log
+from ottla.replication.log.sync import CheckpointJob
 from ottla.replication.replica import Replica
 
 _log = logger("node.housekeeping")
@@ -53,6 +58,8 @@ class Housekeeping:
         ]
         delay = measure_loop_delay(self._broker.metrics.loop_delay)
         self._tasks.append(loop.create_task(delay, name="loop delay"))
+        for task in self._tasks:
+            task.add_done_callback(_tell_if_it_died)
 
     async def stop(self) -> None:
         """Let no new round begin, and wait for what runs: a job in flight is not abandoned."""
@@ -64,11 +71,7 @@ class Housekeeping:
         while True:
             interval_ms = self._broker.options.current.value_of(interval)
             await asyncio.sleep(max(1, interval_ms) / 1000)
-            try:
-                await _undisturbed(work())
-            except StorageError as error:
-                # The log that failed is offline and says so to whoever asks for it.
-                _log.error("housekeeping_failed", error=str(error))
+            await _undisturbed(_told(work()))
 
     # -- the rounds ------------------------------------------------------------------------------
 
@@ -78,43 +81,71 @@ class Housekeeping:
         self._round += 1
         is_everybodys = self._round % _PAGECACHE_ROUNDS == 0
         async with self._broker.replicas.checkpointing:
-            jobs = manager.begin_checkpoint(lambda log: is_everybodys or log.settings.fsync)
-            if not jobs:
-                return
+            for jobs in manager.checkpoint_groups(lambda log: is_everybodys or log.settings.fsync):
+                await self._checkpoint_some(jobs)
+        for replica in self._broker.replicas:
+            replica.catch_up()
 
-            def run() -> None:
-                for _, job in jobs:
-                    job.run()
-
-            try:
-                await asyncio.get_running_loop().run_in_executor(self._executor, run)
-            except OSError as error:
-                for log, _ in jobs:
-                    log.abandon(error)
-                return
-            manager.finish_checkpoint(jobs)
+    async def _checkpoint_some(self, jobs: list[tuple[Log, CheckpointJob]]) -> None:
+        manager = self._broker.replicas.manager
+        loop = asyncio.get_running_loop()
+        try:
+            lacking = await loop.run_in_executor(self._executor, manager.run_jobs, jobs)
+        except OSError as error:
+            raise manager.abandon_jobs(jobs, error) from error
+        except Exception as error:
+            # A bug. The jobs are given back all the same: who waits for their end waits in vain.
+            manager.abandon_jobs(jobs, error)
+            raise
+        told = manager.finish_jobs(jobs, lacking)
+        if told is not None:
+            _tell(told)
 
     async def retain(self) -> None:
         """Remove what is too old or too much."""
         manager = self._broker.replicas.manager
         await asyncio.get_running_loop().run_in_executor(self._executor, manager.remove_buried)
         for replica in self._broker.replicas:
-            if replica.log.offline is None and not replica.cleaning.locked():
-                manager.retain_in(replica.log, now_ms=self._broker.clock.now_ms())
+            if self._is_kept(replica) and not replica.cleaning.locked():
+                self._retain_in(replica)
             await asyncio.sleep(0)
+
+    def _retain_in(self, replica: Replica) -> None:
+        log = replica.log
+        try:
+            now_ms = self._broker.clock.now_ms()
+            dropped = self._broker.replicas.manager.retain_in(log, now_ms=now_ms)
+        except StorageError as error:
+            _tell(error)
+            return
+        if dropped:
+            _log.info(
+                "segments_removed",
+                partition=str(replica.partition),
+                segments=dropped,
+                start_offset=log.start_offset,
+            )
 
     async def clean(self) -> None:
         """Compact the logs that are due."""
         if not self._broker.options.current.value_of(node.CLEANER_ENABLE):
             return
         for replica in self._broker.replicas:
-            if replica.log.settings.compact and replica.log.offline is None:
-                await self._clean_one(replica)
+            if replica.log.settings.compact and self._is_kept(replica):
+                try:
+                    await self._clean_one(replica)
+                except StorageError as error:
+                    _tell(error)
+
+    def _is_kept(self, replica: Replica) -> bool:
+        """Return whether the partition is online, and was not deleted while others had a turn."""
+        is_here = self._broker.replicas.get(*_key(replica)) is replica
+        return is_here and replica.log.offline is None
 
     async def _clean_one(self, replica: Replica) -> None:
         keys_max = self._broker.options.current.value_of(node.CLEANER_DEDUPE_BUFFER_BYTES)
         async with replica.cleaning:
-            if self._broker.replicas.get(*_key(replica)) is not replica:
+            if not self._is_kept(replica):
                 return
             log = replica.log
             job = begin_cleaning(
@@ -125,7 +156,7 @@ class Housekeeping:
             try:
                 await asyncio.get_running_loop().run_in_executor(self._executor, job.run)
             except (OSError, StorageError) as error:
-                raise log.fail("cleaning", error) from error
+                raise log.fail_reading("cleaning", error) from error
             finish_cleaning(log, job)
             _log.info(
                 "log_cleaned",
@@ -138,6 +169,28 @@ class Housekeeping:
 
 def _key(replica: Replica) -> tuple[str, int]:
     return replica.partition.topic, replica.partition.partition
+
+
+def _tell(error: StorageError) -> None:
+    # The log that failed is offline, and says so to whoever asks for it; or it tries again.
+    _log.error("housekeeping_failed", error=str(error))
+
+
+def _tell_if_it_died(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        context = {"message": f"the task {task.get_name()} ended", "exception": error}
+        task.get_loop().call_exception_handler(context)
+
+
+async def _told(work: Awaitable[None]) -> None:
+    """Do a round to its end; what went wrong is told, and nothing is raised (H1)."""
+    try:
+        await work
+    except StorageError as error:
+        _tell(error)
+    except Exception as error:  # noqa: BLE001  # the root of a round
+        context = {"message": "a round of housekeeping failed", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)
 
 
 async def _undisturbed(work: Awaitable[None]) -> None:

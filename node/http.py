@@ -175,7 +175,7 @@ class HttpListener:
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {wanted}: {error.strerror or error}. "
-                "Is another node running? Change HTTP in `listeners`."
+                "Is another node running? Choose another: listeners=HTTP://127.0.0.1:19100"
             ) from None
         host, port = self._server.sockets[0].getsockname()[:2]
         return Address(wanted.host or host, port)

@@ -113,7 +113,10 @@ class Node:
             return f"the node is {self._phase.value}"
         assert self._opened is not None
         offline = self._opened.broker.replicas.manager.offline
-        return None if offline is None else f"the data directory is offline: {offline}"
+        if offline is not None:
+            return f"the data directory is offline: {offline}"
+        refusal = self._opened.controller.refusal
+        return None if refusal is None else f"no change can be made any more: {refusal}"
 
     def partitions(self) -> Iterable[PartitionStatus]:
         if self._opened is None:
@@ -183,11 +186,7 @@ class Node:
             metrics=self._metrics,
         )
         self._opened = opened
-        for note in opened.report.notes:
-            _log.warning("recovery_note", note=note)
-        for partition, found in opened.report.recovered.items():
-            for note in found.notes:
-                _log.warning("log_recovered", partition=str(partition), note=note)
+        _tell_recovery(opened)
         await opened.reconcile.begin(opened.controller.image, opened.report.damaged)
         opened.controller.watch(opened.reconcile.obey)
 
@@ -252,6 +251,26 @@ class Node:
             # Never go on: what others rely on may be wrong by now (style 6.9).
             self._exit_code = EXIT_BUG
             self._stopping.set()
+
+
+def _tell_recovery(opened: Opened) -> None:
+    """Say what the last stop left, and what was done about it."""
+    report = opened.report
+    for note in report.notes:
+        _log.warning("recovery_note", note=note)
+    for partition, found in report.recovered.items():
+        for note in found.notes:
+            _log.warning("log_recovered", partition=str(partition), note=note)
+    is_new = not opened.broker.replicas.manager.logs
+    if report.clean_broker_epoch is not None or is_new:
+        return
+    _log.info(
+        "unclean_stop_recovered",
+        logs=len(opened.broker.replicas.manager.logs),
+        checked_bytes=sum(found.checked_bytes for found in report.recovered.values()),
+        cut_bytes=sum(found.cut_bytes for found in report.recovered.values()),
+        damaged=len(report.damaged),
+    )
 
 
 async def _drained(listener: Listener) -> None:

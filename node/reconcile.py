@@ -5,6 +5,7 @@ partitions, removed for deleted ones, and obey changed options from the next bat
 
 Y1  a partition whose log is lost is not begun anew: an empty log would look like the truth
 Y2  what lies in the data directory and in no metadata is set aside, not removed
+Y3  who could not follow an image says so, and tries again with the next
 
 Not here: who decides the metadata (the controller), and how a log is made (`replication`).
 """
@@ -19,7 +20,7 @@ from ottla.node.logs import logger
 from ottla.node.metrics import Metrics
 from ottla.node.options import NodeOptions
 from ottla.proto.errors import StorageError
-from ottla.proto.ids import BrokerId, TopicPartition
+from ottla.proto.ids import BrokerId, LeaderEpoch, TopicPartition
 from ottla.replication.replicas import Replicas
 
 _log = logger("node.reconcile")
@@ -40,61 +41,117 @@ class Reconcile:
         self._options: Final = options
         self._metrics: Final = metrics
         self._topics: Mapping[str, TopicInfo] = {}
+        self._has_begun = False
+        # Topics of which not every log could be made.
+        self._behind: set[str] = set()
 
     async def begin(self, image: MetadataImage, damaged: Mapping[TopicPartition, str]) -> None:
         """Obey the first image. `damaged` are the partitions that the start could not trust."""
+        manager = self._replicas.manager
         for partition, reason in damaged.items():
             _log.error("partition_damaged", partition=str(partition), reason=reason)
-            if partition not in self._replicas.manager.logs:
+            if partition in manager.logs:
+                continue
+            if _is_in(image, partition):
                 self._replicas.lose(partition, reason)
-        await self.obey(image)
+            else:
+                # Deleted since, and its files are gone anyway: nobody shall inherit its record.
+                manager.forget(partition)
+        try:
+            await self.obey(image)
+        except StorageError as error:
+            # What can be served is; the rest says why it is not.
+            _log.error("start_incomplete", error=str(error))
+        self._has_begun = True
         for stray in self._replicas.strays():
-            name = self._replicas.manager.set_aside(stray)
+            name = manager.set_aside(stray)
             _log.error("stray_partition_set_aside", partition=str(stray), directory=name)
 
     async def obey(self, image: MetadataImage) -> None:
-        """Make what is here equal to what the image says. Called in the order of images."""
+        """Make what is here equal to what the image says. Called in the order of images.
+
+        Raises `StorageError` if that did not work out, after everything was tried (Y3).
+        """
         before, self._topics = self._topics, image.topics
         if self._options.adopt(image):
             for warning in self._options.warnings:
                 _log.warning("option_ignored", reason=warning)
             self._adopt_settings(tuple(image.topics.values()))
-        for name, topic in before.items():
-            now = image.topics.get(name)
-            if now is None or now.topic_id != topic.topic_id:
-                await self._remove(topic)
-        changed = [topic for name, topic in image.topics.items() if before.get(name) is not topic]
-        await self._keep(changed)
+        gone = [
+            topic
+            for name, topic in before.items()
+            if (now := image.topics.get(name)) is None or now.topic_id != topic.topic_id
+        ]
+        changed = [
+            topic
+            for name, topic in image.topics.items()
+            if before.get(name) is not topic or name in self._behind
+        ]
+        self._tell(before, gone, changed)
+        failures = [await self._remove(gone), await self._keep(changed)]
         if len(image.topics) < len(before):
             self._metrics.keep_topics(image.topics)
+        for failure in failures:
+            if failure is not None:
+                raise failure
 
-    async def _keep(self, topics: Sequence[TopicInfo]) -> None:
+    def _tell(
+        self,
+        before: Mapping[str, TopicInfo],
+        gone: Sequence[TopicInfo],
+        changed: Sequence[TopicInfo],
+    ) -> None:
+        if not self._has_begun:
+            # At a start everything is new to us, and nothing to anybody else.
+            return
+        for topic in gone:
+            _log.info("topic_deleted", topic=topic.name, partitions=len(topic.partitions))
+        for topic in changed:
+            was = before.get(topic.name)
+            facts = {"topic": topic.name, "partitions": len(topic.partitions)}
+            if was is None or was.topic_id != topic.topic_id:
+                _log.info("topic_created", **facts, **topic.configs)
+            elif was.configs != topic.configs:
+                _log.info("topic_options_changed", **facts, **topic.configs)
+            elif len(was.partitions) != len(topic.partitions):
+                _log.info("topic_grown", **facts)
+
+    async def _keep(self, topics: Sequence[TopicInfo]) -> StorageError | None:
         """Lead what is to be led here, with logs for what is new."""
-        epochs = {
-            TopicPartition(topic.name, index): info.leader_epoch
-            for topic in topics
-            for index, info in enumerate(topic.partitions)
-            if self._node_id in info.replicas
-        }
+        ids, epochs = dict[TopicPartition, bytes](), dict[TopicPartition, LeaderEpoch]()
+        for topic in topics:
+            for index, info in enumerate(topic.partitions):
+                if self._node_id in info.replicas:
+                    ids[TopicPartition(topic.name, index)] = topic.topic_id.bytes
+                    epochs[TopicPartition(topic.name, index)] = info.leader_epoch
+        self._behind -= {topic.name for topic in topics}
+        failure: StorageError | None = None
         try:
-            await self._replicas.make(tuple(epochs))
+            await self._replicas.make(ids)
         except StorageError as error:
             _log.error("partitions_not_made", error=str(error))
-            for partition in epochs:
-                if partition not in self._replicas.manager.logs:
-                    self._replicas.lose(partition, str(error))
+            failure = error
         for partition, epoch in epochs.items():
-            if not self._replicas.is_lost(partition):
+            if self._replicas.has_log(partition, ids[partition]):
                 self._replicas.lead(partition, epoch)
+            else:
+                self._behind.add(partition.topic)
         self._adopt_settings(topics)
+        return failure
 
-    async def _remove(self, topic: TopicInfo) -> None:
-        for index in range(len(topic.partitions)):
-            partition = TopicPartition(topic.name, index)
-            try:
-                await self._replicas.remove(partition)
-            except StorageError as error:
-                _log.error("partition_not_removed", partition=str(partition), error=str(error))
+    async def _remove(self, topics: Sequence[TopicInfo]) -> StorageError | None:
+        partitions = [
+            TopicPartition(topic.name, index)
+            for topic in topics
+            for index in range(len(topic.partitions))
+        ]
+        try:
+            await self._replicas.remove(partitions)
+        except StorageError as error:
+            # Its directory is nobody's now, and is set aside at the next start.
+            _log.error("partitions_not_removed", error=str(error))
+            return error
+        return None
 
     def _adopt_settings(self, topics: Sequence[TopicInfo]) -> None:
         for topic in topics:
@@ -103,3 +160,8 @@ class Reconcile:
                 replica = self._replicas.get(topic.name, index)
                 if replica is not None and replica.log.settings != settings:
                     replica.log.adopt_settings(settings)
+
+
+def _is_in(image: MetadataImage, partition: TopicPartition) -> bool:
+    topic = image.topic(partition.topic)
+    return topic is not None and partition.partition < len(topic.partitions)

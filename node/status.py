@@ -231,6 +231,9 @@ async def status_answer(view: NodeView, topic: str | None = None) -> Answer:
                 # How many there are is known without a walk.
                 found = node.partition_count
                 break
+    if topic is not None and not found:
+        sentence = "this node has no partition of that topic"
+        return _json({"topic": topic, "reason": sentence}, HTTPStatus.NOT_FOUND)
     told: dict[str, Any] = asdict(node)
     told |= {"ready": node.not_ready is None, "partitions": shown}
     if found > len(shown):

@@ -142,4 +142,5 @@ def listener_settings(options: NodeOptions) -> ListenerSettings:
         connections_max=of(node.MAX_CONNECTIONS),
         connections_per_host_max=of(node.MAX_CONNECTIONS_PER_IP),
         idle_ms_max=of(node.CONNECTIONS_MAX_IDLE_MS),
+        receive_bytes_max=of(node.QUEUED_MAX_REQUEST_BYTES),
     )

@@ -65,6 +65,12 @@ COMMANDS: Final = {
 }
 
 
+# Commands that other systems have and that people try. They come with what they are about.
+NOT_YET: Final = frozenset(
+    {"cluster", "groups", "health", "perf", "pipeline", "quorum", "transactions"}
+)
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called, and whose errors are one line."""
 
@@ -81,6 +87,25 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = getattr(import_module(row.module), row.attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        # What looks like an option is click's to complain about.
+        if name not in self._rows and name[:1].isalpha() and not ctx.resilient_parsing:
+            ctx.fail(self._told_unknown(name))
+        return super().resolve_command(ctx, args)
+
+    def _told_unknown(self, name: str) -> str:
+        if name in NOT_YET:
+            return f"{name!r} is not there yet."
+        # Only whoever mistypes pays for it.
+        from difflib import get_close_matches
+
+        nearest = get_close_matches(name, self._rows, n=1)
+        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+        return f"No such command {name!r}.{hint}"
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # click would import every command to read its summary.

@@ -98,6 +98,14 @@ class Replica:
                 self._settle()
         return answers
 
+    def catch_up(self) -> None:
+        """Let what is here and not committed become so, though nobody waits for it.
+
+        After a start that could not sync what it found, or a sync that found no descriptor.
+        """
+        if self.log.offline is None and self.log.high_watermark < self.log.end_offset:
+            self.commit.request()
+
     def when_held(self, offset: Offset, waiter: HeldWaiter) -> bool:
         """Return True if all below `offset` is held; else tell `waiter` when it is (acks=1)."""
         if self.log.held_offset >= offset:

@@ -1,7 +1,8 @@
 """The partitions of this broker: made, found and removed.
 
 S1  what is in the data directory and in nobody's metadata is set aside under another name, never
-    deleted, and never taken for a new topic that has the same name
+    deleted, and never taken for a new topic of the same name: the id tells them apart (rule 5)
+S2  a partition that is lost is not begun anew; one that could not be made is tried again
 
 Not here: which partitions there should be (`node/reconcile.py`), and what a log does by itself.
 """
@@ -9,17 +10,21 @@ Not here: which partitions there should be (`node/reconcile.py`), and what a log
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import Final
+from typing import Final, TypeVar
 
-from ottla.proto.errors import ErrorCode, RequestError
+from ottla.proto.errors import ErrorCode, RequestError, StorageError
 from ottla.proto.ids import LeaderEpoch, TopicPartition
 from ottla.replication.log.manager import LogManager
+from ottla.replication.log.state import NO_TOPIC_ID
 from ottla.replication.replica import Replica
 
+A = TypeVar("A")
+T = TypeVar("T")
+
 # So many logs share one transaction, and hold up whoever else wants the disk for as long.
-_MADE_AT_ONCE: Final = 100
+_AT_ONCE: Final = 100
 
 
 class Replicas:
@@ -32,8 +37,10 @@ class Replicas:
         self._executor: Final = executor
         self._observe_sync: Final = observe_sync
         self._replicas: dict[tuple[str, int], Replica] = {}
-        # Partitions that should be here and cannot be served, with the reason.
+        # Partitions that should be here and cannot be served, with the reason: their records are
+        # gone or damaged, or their logs could not be made so far.
         self._lost: dict[tuple[str, int], str] = {}
+        self._unmade: dict[tuple[str, int], str] = {}
         # Held while recovery points are written: no log is removed under them.
         self.checkpointing: Final = asyncio.Lock()
 
@@ -48,67 +55,117 @@ class Replicas:
 
     def refusal(self, topic: str, index: int) -> RequestError:
         """Return why a partition that `get` does not find is not served."""
-        reason = self._lost.get((topic, index))
+        reason = self._lost.get((topic, index)) or self._unmade.get((topic, index))
         if reason is None:
             return RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return RequestError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
 
     def lose(self, partition: TopicPartition, reason: str) -> None:
         """A partition that should be here cannot be served: it is not begun anew, and says why."""
-        self._lost[partition.topic, partition.partition] = reason
+        self._lost[_key(partition)] = reason
 
     def is_lost(self, partition: TopicPartition) -> bool:
-        return (partition.topic, partition.partition) in self._lost
+        return _key(partition) in self._lost
 
     def strays(self) -> list[TopicPartition]:
-        """Return the logs that no replica stands on."""
+        """Return the logs that nobody claims: no replica stands on them, and none should."""
         return [
-            partition
-            for partition in self.manager.logs
-            if (partition.topic, partition.partition) not in self._replicas
+            one
+            for one in self.manager.logs
+            if _key(one) not in self._replicas and not self.is_lost(one)
         ]
 
-    async def make(self, partitions: Sequence[TopicPartition]) -> None:
+    async def make(self, topic_ids: Mapping[TopicPartition, bytes]) -> None:
         """Make empty logs for partitions that have none; raises `StorageError`.
 
         On a thread, because it takes a sync or two for each of what may be thousands.
         """
-        logs = self.manager.logs
-        new = [one for one in partitions if one not in logs and not self.is_lost(one)]
-        loop = asyncio.get_running_loop()
-        for start in range(0, len(new), _MADE_AT_ONCE):
-            some = new[start : start + _MADE_AT_ONCE]
-            self.manager.adopt(await loop.run_in_executor(self._executor, self.manager.make, some))
+        try:
+            new = [one for one in topic_ids if self._needs_log(one, topic_ids[one])]
+            for some in _parts(new):
+                ids = {one: topic_ids[one] for one in some}
+                self.manager.adopt(await self._on_a_thread(self.manager.make, ids))
+        except StorageError as error:
+            for one, topic_id in topic_ids.items():
+                if not self.has_log(one, topic_id):
+                    self._unmade[_key(one)] = str(error)
+            raise
+
+    def has_log(self, partition: TopicPartition, topic_id: bytes) -> bool:
+        """Return whether there is a log of this very topic, not of another of the same name."""
+        log = self.manager.logs.get(partition)
+        return log is not None and log.state.topic_id in (topic_id, NO_TOPIC_ID)
+
+    def _needs_log(self, partition: TopicPartition, topic_id: bytes) -> bool:
+        """Return whether a log is to be made; one of another topic of this name goes aside (S1)."""
+        if self.is_lost(partition) or self.has_log(partition, topic_id):
+            return False
+        if partition in self.manager.logs:
+            self.manager.set_aside(partition)
+        return True
 
     def lead(self, partition: TopicPartition, epoch: LeaderEpoch) -> None:
         """Lead a partition whose log is there."""
-        key = (partition.topic, partition.partition)
+        key = _key(partition)
+        self._unmade.pop(key, None)
         replica = self._replicas.get(key)
         if replica is not None:
             replica.leader_epoch = epoch
             return
+        log = self.manager.logs[partition]
+        if log.epochs.latest > epoch:
+            # Metadata from before it, brought back perhaps. To write under an old epoch would fork.
+            self.lose(partition, f"its log knows epoch {log.epochs.latest}, the metadata {epoch}")
+            return
         self._replicas[key] = Replica(
             partition,
-            self.manager.logs[partition],
+            log,
             self._executor,
             leader_epoch=epoch,
             observe_sync=self._observe_sync,
         )
+        self._replicas[key].catch_up()
 
-    async def remove(self, partition: TopicPartition) -> None:
-        """Delete a partition for ever. Who waits is told that it is gone."""
-        key = (partition.topic, partition.partition)
-        self._lost.pop(key, None)
-        # Out of the table first: nobody new comes while the last sync is waited for.
-        replica = self._replicas.pop(key, None)
-        if replica is None:
-            return
-        async with self.checkpointing, replica.cleaning:
-            await replica.close(
-                RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} was deleted.")
-            )
-            self.manager.delete(partition)
+    async def remove(self, partitions: Sequence[TopicPartition]) -> None:
+        """Delete partitions for ever. Who waits is told that they are gone."""
+        for some in _parts(partitions):
+            await self._remove_some(some)
+
+    async def _remove_some(self, partitions: Sequence[TopicPartition]) -> None:
+        there = list[TopicPartition]()
+        for partition in partitions:
+            self._unmade.pop(_key(partition), None)
+            # Out of the table first: nobody new comes while the last sync is waited for.
+            replica = self._replicas.pop(_key(partition), None)
+            if replica is not None:
+                async with replica.cleaning:
+                    await replica.close(
+                        RequestError(
+                            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} was deleted."
+                        )
+                    )
+                there.append(partition)
+            elif self._lost.pop(_key(partition), None) is not None:
+                self.manager.forget(partition)
+        if there:
+            async with self.checkpointing:
+                await self._on_a_thread(self.manager.bury, self.manager.take_out(there))
+
+    async def _on_a_thread(self, work: Callable[[A], T], given: A) -> T:
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._executor, work, given)
+        except RuntimeError as error:
+            raise StorageError("The node is stopping.") from error
+        return await future
 
     async def close(self) -> None:
         for replica in self:
             await replica.close()
+
+
+def _key(partition: TopicPartition) -> tuple[str, int]:
+    return partition.topic, partition.partition
+
+
+def _parts(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
+    return (partitions[start : start + _AT_ONCE] for start in range(0, len(partitions), _AT_ONCE))

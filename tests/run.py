@@ -21,6 +21,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 BIN: Final = Path(sys.executable).parent
 QUICK_FOLDERS: Final = ("tests/tidy", "tests/unit", "tests/scripts")
 WITHOUT_MORE: Final = "not interop and not long"
+# One worker for each core, and a file stays with one of them: its tests may share a node.
+WORKERS: Final = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
 # "812 passed, 3 skipped in 61.20s", at the end of what pytest prints.
 _SUMMARY: Final = re.compile(r"(?:\d+ [a-z]+(?:, )?)+ in [0-9.]+s")
 _COUNT: Final = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
@@ -61,7 +63,7 @@ def tests_of(target: str) -> Step:
     """Return the one run of pytest: the quick folders, or all that needs nothing but Python."""
     quick = [folder for folder in QUICK_FOLDERS if (ROOT / folder).is_dir()]
     folders = quick if target == "check" else []
-    return Step("tests", tool("pytest", "-q", "-m", WITHOUT_MORE, *folders))
+    return Step("tests", tool("pytest", "-q", *WORKERS, "-m", WITHOUT_MORE, *folders))
 
 
 def run_quietly(step: Step) -> Outcome:

@@ -14,9 +14,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from ottla.clients.cli.output import told_refusal, with_topic_hint
 from ottla.clients.connection import Connection, error_code_of
 from ottla.clients.errors import UnreachableError
-from ottla.proto.errors import ErrorCode, OttlaError, RemoteProtocolError
+from ottla.proto.errors import ErrorCode, OttlaError, RemoteProtocolError, RequestError
 from ottla.proto.kafka.apis import METADATA, ApiRow
 from ottla.proto.kafka.message import Message
 from ottla.proto.kafka.uuids import ZERO_UUID
@@ -40,7 +41,8 @@ class NoTopicError(OttlaError):
     """A topic is not there, or not now."""
 
     def __init__(self, name: str, code: ErrorCode, sentence: str = "") -> None:
-        super().__init__(f"topic {shown_name(name)}: {sentence or code.sentence} ({code.name})")
+        refusal = with_topic_hint(RequestError(code, sentence), None if sentence else name)
+        super().__init__(told_refusal(f"topic {shown_name(name)}", refusal))
         self.code: Final = code
 
 

@@ -22,6 +22,7 @@ from ottla.clients.cli.output import (
     tell_json,
     tell_table,
     told_refusal,
+    with_topic_hint,
 )
 from ottla.proto.errors import ConfigError, RequestError
 from ottla.proto.ids import INT32_MAX
@@ -66,6 +67,10 @@ class Resource:
     def broker_id(self) -> int | None:
         """The only broker that can be asked about this, or None if any can."""
         return int(self.name) if self.kind == BROKER and self.name else None
+
+    @property
+    def topic(self) -> str | None:
+        return self.name if self.kind == TOPIC else None
 
     def __str__(self) -> str:
         return f"{self.kind} {shown_name(self.name) or ALL_BROKERS}"
@@ -125,7 +130,7 @@ def describe(
     result = run(_describe(bootstrap, resource))
     refusal = refusal_of(result)
     if refusal is not None:
-        complain(told_refusal(str(resource), refusal))
+        complain(told_refusal(str(resource), with_topic_hint(refusal, resource.topic)))
         click.get_current_context().exit(1)
     rows = [
         one
@@ -205,7 +210,8 @@ def alter(
         word = "could be altered" if dry_run else "altered"
         click.echo(f"{resource}: {word}")
     if refusal is not None:
-        complain(told_refusal(f"{resource} was not altered", refusal))
+        hinted = with_topic_hint(refusal, resource.topic)
+        complain(told_refusal(f"{resource} was not altered", hinted))
         click.get_current_context().exit(1)
 
 

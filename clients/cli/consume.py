@@ -2,8 +2,8 @@
 
 All partitions are read, or one; those that are added later are not. Order holds within a partition.
 
-R1  exit code 0 if it ended as it was asked to: by --max-messages, at the end, after silence, or by
-    Ctrl-C when it was asked to go on for ever
+R1  exit code 0 if it ended as it was asked to: by --max-messages, at the end, after silence while
+    a broker was there to speak, or by Ctrl-C when it was asked to go on for ever
 R2  a record is printed as it is, byte for byte, and a newline after it
 
 Not here: what a record looks like (`text.py`), where reading begins (`positions.py`), and groups,
@@ -38,6 +38,8 @@ from ottla.proto.options.option import shown_name
 
 _POLL_S: Final = 0.1
 _AT_ONCE: Final = 500
+# How long a broker may take to say that it is there.
+_PROBE_S: Final = 3.0
 _EXIT_FAILED: Final = 1
 _EXIT_INTERRUPTED: Final = 130
 _EXIT_READER_GONE: Final = 141
@@ -121,7 +123,7 @@ def consume(
             isolation_level="read_uncommitted",
             check_crcs=True,
             fetch_queue_backoff_ms=10,
-            error_cb=_tell_trouble(),
+            error_cb=_tell_trouble(silence_s),
         )
     )
     until = _Until(max_messages, silence_s, until_end)
@@ -145,15 +147,16 @@ def _as_line(record: Printed) -> bytes:
     return json.dumps(as_json(record), ensure_ascii=False).encode()
 
 
-def _tell_trouble() -> Callable[[KafkaError], None]:
+def _tell_trouble(silence_s: float | None) -> Callable[[KafkaError], None]:
     """Return what tells once that nobody can be reached; it goes on trying by itself."""
     was_told = False
+    until = "Ctrl-C" if silence_s is None else "--timeout is over"
 
     def tell(error: KafkaError) -> None:
         nonlocal was_told
         if error.code() == KafkaError._ALL_BROKERS_DOWN and not was_told:
             was_told = True
-            complain("no broker can be reached any more; trying again until Ctrl-C.")
+            complain(f"no broker can be reached any more; trying again until {until}.")
 
     return tell
 
@@ -176,9 +179,22 @@ def _print_all(
         elif reader_is_gone():
             # `… | head -1` has its line, and the next record may never come.
             click.get_current_context().exit(_EXIT_READER_GONE)
-        is_silent = until.silence_s is not None and silent_polls * _POLL_S >= until.silence_s
-        if is_silent or (until.at_end and len(ended) == partition_count):
+        is_at_end = until.at_end and len(ended) == partition_count
+        if is_at_end or _is_silent(consumer, silent_polls, until.silence_s):
             return until.records_max is None or printed >= until.records_max
+    return True
+
+
+def _is_silent(consumer: Any, silent_polls: int, silence_s: float | None) -> bool:
+    """Return whether it has been silent for long enough, or raise if nobody is there to speak."""
+    if silence_s is None or silent_polls * _POLL_S < silence_s:
+        return False
+    try:
+        consumer.list_topics(timeout=_PROBE_S)
+    except KafkaException:
+        raise ReadError(
+            f"nothing came for {silence_s:g} s, and no broker can be reached."
+        ) from None
     return True
 
 

@@ -19,8 +19,9 @@ from typing import Any, Final
 import click
 
 from ottla.clients.connection import error_code_of
-from ottla.proto.errors import RequestError
+from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.kafka.message import Message
+from ottla.proto.options.option import shown_name
 
 # A table that goes into a file or a pipe is not folded: a line stays a line.
 _WIDTH_OF_A_PIPE: Final = 100_000
@@ -83,6 +84,14 @@ def refusal_as_json(refusal: RequestError | None) -> dict[str, Any] | None:
 def told_refusal(what: str, refusal: RequestError) -> str:
     """Return one sentence: what was not done, why, and Kafka's name for it."""
     return f"{what}: {refusal.sentence.rstrip()} ({refusal.code.name})"
+
+
+def with_topic_hint(refusal: RequestError, topic: str | None) -> RequestError:
+    """Return the refusal; if the topic is not there, in words that say how it would be."""
+    if topic is None or refusal.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return refusal
+    advice = f"`ottla topics create {shown_name(topic)}` makes it."
+    return RequestError(refusal.code, f"there is none; {advice}")
 
 
 def reader_is_gone() -> bool:

@@ -23,6 +23,7 @@ from ottla.clients.cli.output import (
     tell_json,
     tell_table,
     told_refusal,
+    with_topic_hint,
 )
 from ottla.clients.connection import error_code_of
 from ottla.proto.errors import ConfigError, ErrorCode, RequestError
@@ -159,7 +160,9 @@ def describe(bootstrap: tuple[Address, ...], as_json: bool, names: tuple[str, ..
     """Tell where the partitions of topics are: of NAME, or of all topics."""
     found, configs = run(_describe(bootstrap, names))
     missing = {
-        f"topic {_name(topic.name)}": RequestError(error_code_of(topic.error_code))
+        f"topic {_name(topic.name)}": with_topic_hint(
+            RequestError(error_code_of(topic.error_code)), topic.name
+        )
         for topic in found
         if topic.error_code
     }
@@ -256,7 +259,8 @@ def alter(
     elif refusal is None:
         verb = "could have" if dry_run else "has now"
         click.echo(f"{_name(name)}: {verb} {_counted(partitions, 'partition')}")
-    _end({} if refusal is None else {f"topic {_name(name)} was not altered": refusal})
+    told = f"topic {_name(name)} was not altered"
+    _end({} if refusal is None else {told: with_topic_hint(refusal, name)})
 
 
 @topics.command()
@@ -290,11 +294,18 @@ def delete(
         )
     _end(
         {
-            f"topic {_name(name)} was not deleted": refusal
+            f"topic {_name(name)} was not deleted": _with_list_hint(refusal)
             for name, refusal in outcomes.items()
             if refusal is not None
         }
     )
+
+
+def _with_list_hint(refusal: RequestError) -> RequestError:
+    # To make a topic is no way to delete it; its name was mistyped, or it is gone.
+    if refusal.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return refusal
+    return RequestError(refusal.code, "there is none; `ottla topics list` tells which there are.")
 
 
 async def _change(

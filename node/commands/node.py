@@ -24,8 +24,11 @@ from ottla.node.log_line import Level
 from ottla.node.logs import Format, logger, setup
 from ottla.node.options import NodeOptions
 from ottla.node.wiring import data_dir_of
+from ottla.proto.errors import ConfigError
 from ottla.proto.options import node as rows
 from ottla.proto.options.endpoints import Address
+from ottla.proto.options.sources import Options
+from ottla.replication.storage import failpoints
 
 _log = logger("node")
 
@@ -38,7 +41,9 @@ def node(path: Path | None, flags: tuple[str, ...]) -> None:
 
     KEY=VALUE sets an option, such as log.dirs=/var/lib/ottla; `ottla config describe` lists them.
     """
+    failpoints.arm_from_environment(os.environ)
     given = load_node_options(path=path, environment=os.environ, flags=parse_flags(flags))
+    _require_alone(given)
     options = NodeOptions(given)
     # The rows allow these words and no other.
     form = cast("Format", given.value_of(rows.LOG_FORMAT))
@@ -61,6 +66,18 @@ def node(path: Path | None, flags: tuple[str, ...]) -> None:
         sink.flush()
     if code:
         click.get_current_context().exit(code)
+
+
+def _require_alone(given: Options) -> None:
+    """Refuse to be one of several: three nodes that know nothing of each other are no cluster."""
+    voters = given.value_of(rows.CONTROLLER_VOTERS)
+    if len(voters) > 1 or "controller" not in given.value_of(rows.PROCESS_ROLES):
+        raise ConfigError(
+            "controller.quorum.voters and process.roles ask for a cluster of several nodes, and "
+            "there is none yet: a node is its own controller. Leave both out to run one node."
+        )
+    if "broker" not in given.value_of(rows.PROCESS_ROLES):
+        raise ConfigError("process.roles must have `broker`: a controller alone serves nobody yet.")
 
 
 def _raise_descriptor_limit() -> None:

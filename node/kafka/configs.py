@@ -24,7 +24,7 @@ from ottla.controller.image import ALL_BROKERS, MetadataImage
 from ottla.controller.names import name_problem
 from ottla.controller.port import ConfigChange
 from ottla.node.kafka.requests import Request
-from ottla.proto.errors import ConfigError, ErrorCode, RequestError
+from ottla.proto.errors import ConfigError, ErrorCode, RequestError, StorageError
 from ottla.proto.kafka.message import Message
 from ottla.proto.options import ignored, node, topic
 from ottla.proto.options.option import Option, WireType, shown, shown_name
@@ -248,7 +248,10 @@ async def _changed(
     changes = [one for one in prepared if isinstance(one, ConfigChange)]
     made: list[RequestError | None] = []
     if changes:
-        made = await broker.controller.change_configs(changes, validate_only=validate_only)
+        try:
+            made = await broker.controller.change_configs(changes, validate_only=validate_only)
+        except StorageError as error:
+            made = [RequestError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) for _ in changes]
     answers = iter(made)
     return [one if isinstance(one, RequestError) else next(answers) for one in prepared]
 

@@ -5,8 +5,10 @@ no further order is taken. That is the whole of back-pressure: the socket is not
 
 N1  answers leave in the order of their requests, whatever order they become ready in
 N2  a request's bytes are lent: whoever serves it is done with them when `serve` returns
-N3  memory is bounded: one request being read, so many waiting, so much unsent
+N3  memory is bounded: one request being read, so many waiting, so much unsent; the large requests
+    of all connections together by `memory.py`
 N4  a length is believed only up to the limit, and paid for only as bytes arrive
+N5  while a fetch waits for data, no later request of its connection begins, as in Kafka
 
 The socket is driven directly (`add_reader`, `recv_into`, `sendmsg`, `sendfile`): asyncio's
 transports would copy what does not fit into the socket, and cannot send from a file in between.
@@ -17,20 +19,19 @@ Not here: what a request means (`dispatch.py`), and which connections there are 
 from __future__ import annotations
 
 import asyncio
-import mmap
+import select
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from ottla.node.kafka.memory import BUFFER_USUAL, ReceiveMemory, new_buffer
 from ottla.node.kafka.outbox import Outbox, Part
 from ottla.proto.errors import RemoteProtocolError
 
 _LENGTH_BYTES: Final = 4
 # Of an idle connection; ten thousand of them are 20 MB.
 _BUFFER_MIN: Final = 2 * 1024
-# Read at once from a connection that has much to say.
-_BUFFER_USUAL: Final = 64 * 1024
 # Requests of one connection that may wait for their answers, and their bytes (hot-path rule 7).
 SLOTS_MAX: Final = 512
 WAITING_BYTES_MAX: Final = 16 * 1024**2
@@ -73,6 +74,7 @@ class Server(Protocol):
     """What a connection needs from those who own it."""
 
     request_bytes_max: int
+    memory: ReceiveMemory
 
     def serve(self, connection: Connection, frame: memoryview) -> None:
         """Take one request. Raises `RemoteProtocolError` if it is none."""
@@ -92,6 +94,7 @@ class Connection:
         "_corked",
         "_draining",
         "_filled",
+        "_hurry",
         "_is_flush_due",
         "_is_reading",
         "_is_writing",
@@ -111,6 +114,7 @@ class Connection:
         "frame_began_ms",
         "host",
         "is_closed",
+        "is_leaving",
         "needed",
         "port",
         "served_us",
@@ -135,7 +139,7 @@ class Connection:
         # there is none.
         self.frame_began_ms: int | None = None
         self.needed = _LENGTH_BYTES
-        self._buffer = _new_buffer(_BUFFER_MIN)
+        self._buffer = new_buffer(_BUFFER_MIN)
         self._view = memoryview(self._buffer)
         # Bytes [_start, _filled) are read and not served yet.
         self._start = 0
@@ -150,6 +154,10 @@ class Connection:
         self._is_flush_due = False
         # A request is served that others must not overtake.
         self._serial = False
+        # Answers the fetch that waits, if one does (N5).
+        self._hurry: Callable[[], None] | None = None
+        # The client has said its last word; it may still wait for answers.
+        self.is_leaving = False
         self._draining = False
         self._is_reading = False
         self._is_writing = False
@@ -190,12 +198,33 @@ class Connection:
     def _flush_due(self) -> None:
         self._is_flush_due = False
         if not self.is_closed:
+            # Who waited long for an answer has not been idle.
+            self.active_ms = self._server.now_ms()
             self._flush()
             self._resume()
 
     def begin_serial(self) -> None:
         """Let no later request begin before `end_serial`."""
         self._serial = True
+
+    def begin_wait(self, hurry: Callable[[], None]) -> None:
+        """Let no later request begin before `end_wait`, which `hurry` brings about (N5)."""
+        self._hurry = hurry
+
+    def end_wait(self) -> None:
+        """Go on with later requests once the answer has been given."""
+        self._hurry = None
+
+    def notice_leaving(self) -> None:
+        """Look whether a client has left that is not read because a fetch of it waits."""
+        if self._hurry is None or self._is_reading:
+            return
+        poll = select.poll()
+        poll.register(self._sock, select.POLLRDHUP)
+        if poll.poll(0):
+            # Not closed: what it has sent behind the fetch is served yet.
+            self.is_leaving = True
+            self._hurry()
 
     def drain(self) -> None:
         """Take no further request: what has been asked is answered, and then it is over."""
@@ -248,12 +277,23 @@ class Connection:
         return not (
             self.is_closed
             or self._serial
+            or self._hurry is not None
             or self._draining
             or len(self._slots) >= SLOTS_MAX
             or self._waiting_bytes >= WAITING_BYTES_MAX
             or self._outbox.memory_bytes >= UNSENT_BYTES_MAX
             or len(self._outbox) >= UNSENT_PARTS_MAX
         )
+
+    @property
+    def _may_read(self) -> bool:
+        """Whether to read. While a fetch waits, once: that is how we hear that its client has left.
+
+        Nearly always nothing comes, and the selector need not be told of every fetch that waits.
+        """
+        if self._hurry is None:
+            return self._may_serve
+        return self._filled == self._start and not (self.is_closed or self._draining)
 
     def _set_reading(self, wanted: bool) -> None:
         if wanted and not self._is_reading:
@@ -267,7 +307,7 @@ class Connection:
         if self._is_reading or not self._may_serve:
             return
         self._serve_buffered()
-        if self._may_serve:
+        if self._may_read:
             if self.frame_began_ms is not None:
                 # The rest may have come long ago: its time counts from when we read again.
                 self.frame_began_ms = self._server.now_ms()
@@ -277,6 +317,9 @@ class Connection:
         self.active_ms = now_ms = self._server.now_ms()
         # First of all: it may put another buffer in the place of this one.
         end = self._read_to()
+        if end is None:
+            self._set_reading(False)
+            return
         try:
             count = self._sock.recv_into(self._view[self._filled : end])
         except (BlockingIOError, InterruptedError):
@@ -292,41 +335,58 @@ class Connection:
         self._filled += count
         self._was_full = self._filled == len(self._buffer)
         self._serve_buffered()
-        if not self.is_closed and not self._may_serve:
+        if not self.is_closed and not self._may_read:
             self._set_reading(False)
 
-    def _read_to(self) -> int:
-        """Return up to where to read, with room there for it (N4).
+    def _read_to(self) -> int | None:
+        """Return up to where to read, with room there for it (N4), or None if there is none now.
 
         A large request is read to its end and no further, so that what follows it need not be
         moved to the front.
         """
         end = self._start + self.needed
-        if self.needed > _BUFFER_USUAL and end <= len(self._buffer):
+        if self.needed > BUFFER_USUAL and end <= len(self._buffer):
             return end
-        if self._start or self._was_full or self._filled == len(self._buffer):
-            self._make_room()
-        return min(len(self._buffer), max(self.needed, _BUFFER_USUAL))
+        is_tight = self._start or self._was_full or self._filled == len(self._buffer)
+        if is_tight and not self._make_room():
+            return None
+        return min(len(self._buffer), max(self.needed, BUFFER_USUAL))
 
-    def _make_room(self) -> None:
+    def _make_room(self) -> bool:
         unread = self._filled - self._start
         size = len(self._buffer)
-        is_small = size < _BUFFER_USUAL and (self._was_full or size < self.needed)
+        is_small = size < BUFFER_USUAL and (self._was_full or size < self.needed)
         self._was_full = False
         if unread == size or is_small:
             # Twice what has really come, or what a request surely needs, whichever is less.
-            size = min(max(2 * size, _BUFFER_USUAL), max(self.needed, _BUFFER_USUAL))
-            bigger = _new_buffer(size)
+            size = min(max(2 * size, BUFFER_USUAL), max(self.needed, BUFFER_USUAL))
+            if size > BUFFER_USUAL and not self._server.memory.lend(self, size):
+                return False
+            bigger = new_buffer(size)
             bigger[:unread] = self._view[self._start : self._filled]
             self._buffer, self._view = bigger, memoryview(bigger)
         elif unread:
             self._view[:unread] = bytes(self._view[self._start : self._filled])
         self._start, self._filled = 0, unread
+        return True
+
+    def go_on(self) -> None:
+        """Read on, soon: there may be memory for a larger buffer now."""
+        self._loop.call_soon(self._resume)
 
     def _serve_buffered(self) -> None:
         """Serve whole requests until there is none, or none may be served."""
         while self._serve_some() and self._may_serve:
             pass
+        if self._filled == self._start:
+            self._nothing_unread()
+        if len(self._buffer) > BUFFER_USUAL and (self._hurry or self._server.memory.is_short):
+            self.shrink()
+
+    def _nothing_unread(self) -> None:
+        self._start = self._filled = 0
+        self.frame_began_ms = None
+        self.needed = _LENGTH_BYTES
 
     def _serve_some(self) -> bool:
         """Serve requests, then send all the answers that are there with as few calls as can be.
@@ -363,9 +423,6 @@ class Connection:
         unread = self._filled - self._start
         if unread < _LENGTH_BYTES:
             self.needed = _LENGTH_BYTES
-            if unread == 0:
-                self._start = self._filled = 0
-                self.frame_began_ms = None
             return None
         body = self._start + _LENGTH_BYTES
         size = int.from_bytes(self._view[self._start : body], "big", signed=True)
@@ -380,12 +437,16 @@ class Connection:
         return self._view[body:end].toreadonly()
 
     def shrink(self) -> None:
-        """Give back a large buffer that nothing is in."""
-        if len(self._buffer) > _BUFFER_MIN and self._filled == self._start and not self._corked:
-            self._buffer = _new_buffer(_BUFFER_MIN)
-            self._view = memoryview(self._buffer)
-            self._start = self._filled = 0
-            self.needed = _LENGTH_BYTES
+        """Give back a large buffer that nothing, or little, is in."""
+        unread = self._filled - self._start
+        size = BUFFER_USUAL if unread else _BUFFER_MIN
+        if self.is_closed or self._corked or unread > size or len(self._buffer) <= size:
+            return
+        smaller = new_buffer(size)
+        smaller[:unread] = self._view[self._start : self._filled]
+        self._buffer, self._view = smaller, memoryview(smaller)
+        self._start, self._filled, self._was_full = 0, unread, False
+        self._server.memory.give_back(self)
 
     # -- end -------------------------------------------------------------------------------------
 
@@ -400,25 +461,16 @@ class Connection:
             self._loop.remove_writer(self._sock)
         self._sock.close()
         # Half a request goes at once, whoever may still know this connection.
-        self._buffer = _new_buffer(0)
+        self._buffer = new_buffer(0)
         self._view = memoryview(self._buffer)
         self._start = self._filled = 0
+        self._server.memory.give_back(self)
         slots = tuple(self._slots)
         self._slots.clear()
         for slot in slots:
             if slot.on_closed is not None:
                 slot.on_closed()
         self._server.closed(self, reason)
-
-
-def _new_buffer(size: int) -> bytearray | mmap.mmap:
-    """Return a buffer; a large one goes back to the kernel as soon as nobody has it any more.
-
-    Else the allocator keeps what one client's largest request took, for as long as the node lives.
-    """
-    if size <= _BUFFER_USUAL:
-        return bytearray(size)
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _told_length(size: int, size_max: int) -> str:

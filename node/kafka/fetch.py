@@ -3,13 +3,17 @@
 No record is looked at and no batch is copied: an answer is a few bytes of our own around pieces of
 segment files that the kernel sends (`outbox.py`).
 
-A fetch that finds less than it asks for waits. It is woken by the partitions it names, counts
-again, and is answered when there is enough, when something is wrong, or when its time is up.
+A fetch that finds less than it asks for waits. It is woken by the partitions it names, counts what
+these have, and is answered when there is enough, when something is wrong, or when its time is up.
+Only then are all the partitions looked at again: an append costs a fetch that waits for two
+thousand partitions no more than one that waits for one.
 
 F1  nothing at or above the high watermark is sent
 F2  the first batch is always whole, else a batch larger than a client's limit would stop it for
     ever (KIP-74); all in all no more than `fetch.max.bytes` and that batch
 F3  a client cannot pose as a replica: replicas speak to each other elsewhere (CVE-2018-1288)
+F4  of one connection one fetch waits at a time, and of all of them so many that they watch
+    `WATCHED_MAX` partitions; beyond that those that wait longest are answered with what there is
 
 Not here: how a log finds an offset (`replication/log`), and how the answer is encoded
 (`proto/kafka/fetch.py`).
@@ -49,6 +53,8 @@ _NO_SESSION: Final = 0
 # Session epochs that ask for everything: begin a session, and go without one.
 _FULL_FETCHES: Final = (0, -1)
 _WAIT_MAX_MS: Final = 24 * 60 * 60 * 1000
+# A watched partition takes some 400 bytes.
+WATCHED_MAX: Final = 250_000
 
 
 class _Found(NamedTuple):
@@ -60,10 +66,41 @@ class _Found(NamedTuple):
     has_error: bool
 
 
+class _Watch:
+    """One partition of a fetch that waits, and how much it has for it."""
+
+    __slots__ = ("_waiting", "is_woken", "replica", "size", "topic", "wanted")
+
+    def __init__(
+        self, waiting: _Waiting, replica: Replica, topic: FetchTopic, wanted: FetchPartition
+    ) -> None:
+        self._waiting: Final = waiting
+        self.replica: Final = replica
+        self.topic: Final = topic
+        self.wanted: Final = wanted
+        self.size = 0
+        self.is_woken = False
+
+    def woken(self) -> None:
+        if not self.is_woken:
+            self.is_woken = True
+            self._waiting.woken_by(self)
+
+
 class _Waiting:
     """A fetch that waits for more. Woken by its partitions, its timer or the end of its client."""
 
-    __slots__ = ("_fetch", "_handle", "_head", "_is_woken", "_replicas", "_request", "_slot")
+    __slots__ = (
+        "_fetch",
+        "_handle",
+        "_head",
+        "_least",
+        "_left",
+        "_request",
+        "_slot",
+        "_woken_by",
+        "watches",
+    )
 
     def __init__(
         self,
@@ -71,53 +108,68 @@ class _Waiting:
         slot: Slot,
         head: RequestHead,
         request: FetchRequest,
-        replicas: list[Replica],
+        found: _Found,
     ) -> None:
         self._fetch: Final = fetch
         self._slot: Final = slot
         self._head: Final = head
         self._request: Final = request
-        self._replicas: Final = replicas
-        self._is_woken = False
+        # How many bytes are worth an answer, and how many of them are still missing.
+        self._least: Final = fetch.bytes_least(request)
+        self._left = self._least - found.size
+        self._woken_by: list[_Watch] = []
+        self.watches = fetch.watches_of(self, request, found)
         wait_ms = min(request.max_wait_ms, _WAIT_MAX_MS)
-        self._handle = asyncio.get_running_loop().call_later(wait_ms / 1000, self._time_is_up)
+        self._handle = asyncio.get_running_loop().call_later(wait_ms / 1000, self.finish)
         slot.on_closed = self._leave
-        for replica in replicas:
-            replica.readers.add(self)
-        fetch.waiting.add(self)
-        fetch.metrics.waiting_fetches = len(fetch.waiting)
+        slot.connection.begin_wait(self.finish)
+        for watch in self.watches:
+            watch.replica.readers.add(watch)
+        fetch.began_to_wait(self)
 
-    def woken(self) -> None:
+    def woken_by(self, watch: _Watch) -> None:
         # Not at once: more may be appended before this turn of the loop is over.
-        if not self._is_woken:
-            self._is_woken = True
+        if not self._woken_by:
             asyncio.get_running_loop().call_soon(self._look)
+        self._woken_by.append(watch)
 
     def _look(self) -> None:
-        self._is_woken = False
+        woken_by, self._woken_by = self._woken_by, []
         if self not in self._fetch.waiting:
             return
+        for watch in woken_by:
+            watch.is_woken = False
+        if self._least > 1 and len(self.watches) > 1:
+            if self._has_enough(woken_by):
+                self.finish()
+            return
+        # Whatever has come is enough, nearly always: do not look for it twice.
         found = self._fetch.find(self._request)
-        if found.has_error or found.size >= self._request.min_bytes:
-            self._finish(found)
+        if found.has_error or found.size >= self._least:
+            self.finish(found)
 
-    def _time_is_up(self) -> None:
-        self._finish(self._fetch.find(self._request))
+    def _has_enough(self, woken_by: list[_Watch]) -> bool:
+        for watch in woken_by:
+            size = self._fetch.size_of(watch, self._request)
+            if size is None:
+                return True
+            self._left -= size - watch.size
+            watch.size = size
+        return self._left <= 0
 
-    def finish_now(self) -> None:
-        """Answer with what there is: the node is stopping."""
-        self._finish(self._fetch.find(self._request))
-
-    def _finish(self, found: _Found) -> None:
+    def finish(self, found: _Found | None = None) -> None:
+        """Answer with what there is: it is enough, time is up, or somebody leaves."""
         self._leave()
-        self._fetch.answer(self._slot, self._head, found)
+        self._fetch.answer(self._slot, self._head, found or self._fetch.find(self._request))
 
     def _leave(self) -> None:
         self._handle.cancel()
-        self._fetch.waiting.discard(self)
-        self._fetch.metrics.waiting_fetches = len(self._fetch.waiting)
-        for replica in self._replicas:
-            replica.readers.discard(self)
+        self._slot.connection.end_wait()
+        for watch in self.watches:
+            watch.replica.readers.discard(watch)
+        self._fetch.ended_waiting(self)
+        # They know each other: nobody should have to come and collect them.
+        self.watches = ()
 
 
 class Fetch:
@@ -128,7 +180,9 @@ class Fetch:
         self._replicas: Final = broker.replicas
         self.metrics: Final = broker.metrics
         self._times: Final = broker.metrics.requests[FETCH.name]
-        self.waiting: Final[set[_Waiting]] = set()
+        # Longest waiting first.
+        self.waiting: Final[dict[_Waiting, None]] = {}
+        self._watched = 0
 
     def serve(self, connection: Connection, head: RequestHead, frame: memoryview) -> None:
         request = decode_fetch(head.api_version, frame, head.body_at)
@@ -138,26 +192,82 @@ class Fetch:
             self._refuse(slot, head, request, refusal)
             return
         found = self.find(request)
-        if found.has_error or found.size >= request.min_bytes or request.max_wait_ms <= 0:
+        if found.has_error or found.size >= self.bytes_least(request) or request.max_wait_ms <= 0:
             self.answer(slot, head, found)
             return
-        replicas = self._replicas_of(request)
-        if not replicas or len(replicas) < len(found.parts):
+        if connection.is_leaving or not found.parts or self._names_one_twice(request):
             # Who names a partition twice does not wait either: a hundred thousand names of one
             # would all be looked at again whenever something is appended to it.
             self.answer(slot, head, found)
             return
-        _Waiting(self, slot, head, request, replicas)
+        _Waiting(self, slot, head, request, found)
 
     def stop(self) -> None:
         for waiting in tuple(self.waiting):
-            waiting.finish_now()
+            waiting.finish()
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    def began_to_wait(self, waiting: _Waiting) -> None:
+        self.waiting[waiting] = None
+        self._watched += len(waiting.watches)
+        self.metrics.waiting_fetches = len(self.waiting)
+        while self._watched > WATCHED_MAX and len(self.waiting) > 1:
+            next(iter(self.waiting)).finish()
+
+    def ended_waiting(self, waiting: _Waiting) -> None:
+        del self.waiting[waiting]
+        self._watched -= len(waiting.watches)
+        self.metrics.waiting_fetches = len(self.waiting)
+
+    def watches_of(
+        self, waiting: _Waiting, request: FetchRequest, found: _Found
+    ) -> tuple[_Watch, ...]:
+        watches = list[_Watch]()
+        parts = iter(found.parts)
+        for topic in request.topics:
+            name, _ = self._name_of(topic)
+            for wanted in topic.partitions:
+                part = next(parts)
+                replica = None if name is None else self._replicas.get(name, wanted.index)
+                # A partition that is not here is an error, and who finds one does not wait.
+                assert replica is not None
+                watch = _Watch(waiting, replica, topic, wanted)
+                watch.size = 0 if part is None else part.size
+                watches.append(watch)
+        return tuple(watches)
+
+    def size_of(self, watch: _Watch, request: FetchRequest) -> int | None:
+        """Return how much a partition has now for the fetch, or None if something is wrong."""
+        name, _ = self._name_of(watch.topic)
+        if name is None or self._replicas.get(name, watch.wanted.index) is not watch.replica:
+            return None
+        limit = self._bytes_most(request)
+        answer, part = self._read(watch.replica, watch.wanted, request, limit, is_first=True)
+        if answer.error or answer.diverging is not None:
+            return None
+        return 0 if part is None else part.size
+
+    def bytes_least(self, request: FetchRequest) -> int:
+        """Return what is worth an answer: never more than an answer may have."""
+        return min(request.min_bytes, self._bytes_most(request))
+
+    def _bytes_most(self, request: FetchRequest) -> int:
+        limit = self._broker.options.current.value_of(node_options.FETCH_MAX_BYTES)
+        return min(request.bytes_max, limit)
+
+    def _names_one_twice(self, request: FetchRequest) -> bool:
+        named = [
+            (topic.name, topic.topic_id, wanted.index)
+            for topic in request.topics
+            for wanted in topic.partitions
+        ]
+        return len(set(named)) < len(named)
 
     # -- what there is ---------------------------------------------------------------------------
 
     def find(self, request: FetchRequest) -> _Found:
-        limit = self._broker.options.current.value_of(node_options.FETCH_MAX_BYTES)
-        left = min(request.bytes_max, limit)
+        left = self._bytes_most(request)
         topics = list[TopicAnswer]()
         parts = list[FilePart | None]()
         total, has_error = 0, False
@@ -227,16 +337,6 @@ class Fetch:
             aborted=aborted,
         )
         return answer, part
-
-    def _replicas_of(self, request: FetchRequest) -> list[Replica]:
-        found = dict[int, Replica]()
-        for topic in request.topics:
-            name, _ = self._name_of(topic)
-            for wanted in topic.partitions:
-                replica = None if name is None else self._replicas.get(name, wanted.index)
-                if replica is not None:
-                    found[id(replica)] = replica
-        return list(found.values())
 
     # -- the answer ------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """The CLIENT listener: takes connections, counts them, and sends away those that only hold on.
 
 Limits (hostile-input §5.2), under Kafka's names where Kafka has one: connections in all and from
-one address, the size of a request, how long a connection may be idle, how slowly a request may
-arrive.
+one address, the size of a request, the memory for requests that are arriving, how long a connection
+may be idle, how slowly a request may arrive.
 
 Not here: what is read and sent (`connection.py`), what it means (`dispatch.py`).
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import resource
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -19,9 +20,11 @@ from typing import Final
 
 from ottla.node.clock import Clock
 from ottla.node.kafka.connection import Connection
+from ottla.node.kafka.memory import UNLIMITED, ReceiveMemory
 from ottla.node.logs import logger
 from ottla.node.metrics import Metrics
 from ottla.proto.errors import ConfigError, RemoteProtocolError
+from ottla.proto.ids import INT32_MAX
 from ottla.proto.options.endpoints import Address
 
 _log = logger("kafka.listener")
@@ -33,8 +36,13 @@ _SWEEP_S: Final = 1.0
 # Without a descriptor left there is nothing to do but wait.
 _SHORTAGE_PAUSE_S: Final = 0.2
 _SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+# Descriptors that no connection gets: a quarter of all, and not fewer than this if there are twice
+# as many. The logs need them, and a log without one refuses what its clients send.
+_KEPT_FOR_LOGS_MIN: Final = 256
 # A buffer that was not used for this long goes back.
 _BUFFER_IDLE_MS: Final = 5_000
+# So much faster must a large request arrive while others wait for the memory that it takes.
+_HASTE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,8 @@ class ListenerSettings:
     # A request must arrive within `grace_ms` and as long as its size takes at this speed.
     request_bytes_per_s_min: int = 16 * 1024
     grace_ms: int = 5_000
+    # All that large requests which are still arriving may take.
+    receive_bytes_max: int = UNLIMITED
 
 
 class Listener:
@@ -71,9 +81,11 @@ class Listener:
         self.now_ms: Final = clock.monotonic_ms
         self.connections: Final[set[Connection]] = set()
         self._per_host: Counter[str] = Counter()
+        self._connections_room = connections_room()
         self._sock: socket.socket | None = None
         self._sweeping: asyncio.TimerHandle | None = None
         self.request_bytes_max = self._settings.request_bytes_max
+        self.memory = ReceiveMemory(self._settings.receive_bytes_max)
 
     # -- start and stop --------------------------------------------------------------------------
 
@@ -84,7 +96,7 @@ class Listener:
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {self._wanted}: {error.strerror or error}. "
-                "Is another node running? Change `listeners`."
+                "Is another node running? Choose another: listeners=CLIENT://127.0.0.1:19092"
             ) from None
         sock.setblocking(False)
         self._sock = sock
@@ -160,6 +172,8 @@ class Listener:
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A client that vanished without a word is noticed in the end, also while its fetch waits.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._per_host[host] += 1
         self._metrics.connections_created += 1
         self.connections.add(Connection(sock, host, port, self, self.now_ms()))
@@ -170,6 +184,8 @@ class Listener:
             return "max.connections"
         if self._per_host[host] >= self._settings.connections_per_host_max:
             return "max.connections.per.ip"
+        if len(self.connections) >= self._connections_room:
+            return "descriptors"
         return None
 
     def protocol_broken(self, connection: Connection, error: RemoteProtocolError) -> None:
@@ -195,7 +211,9 @@ class Listener:
 
     def _sweep(self) -> None:
         self._settings = self._settings_now()
+        self._connections_room = connections_room()
         self.request_bytes_max = self._settings.request_bytes_max
+        self.memory.limit = self._settings.receive_bytes_max
         now_ms = self.now_ms()
         for connection in tuple(self.connections):
             reason = self._complaint(connection, now_ms)
@@ -204,22 +222,40 @@ class Listener:
                 connection.close(reason)
             elif now_ms - connection.active_ms > _BUFFER_IDLE_MS:
                 connection.shrink()
+            connection.notice_leaving()
+        self.memory.call_all()
         self._sweeping = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
 
     def _complaint(self, connection: Connection, now_ms: int) -> str | None:
         settings = self._settings
         if now_ms - connection.active_ms > settings.idle_ms_max and not connection.waiting_count:
             return "idle for longer than connections.max.idle.ms"
+        is_in_the_way = self.memory.is_short and self.memory.is_lent_to(connection)
+        if is_in_the_way and self._is_stuck(connection, now_ms):
+            return "its client does not read, and others need the memory that its request takes"
         began_ms = connection.frame_began_ms
-        if began_ms is None or connection.waiting_count or not connection.is_read:
-            # With answers outstanding, or unsent, it may be us who do not read.
+        if began_ms is None or not connection.is_read:
+            # It is us who do not read.
             return None
-        allowed_ms = (
-            settings.grace_ms + 1000 * connection.needed // settings.request_bytes_per_s_min
-        )
+        bytes_per_s_min = settings.request_bytes_per_s_min * (_HASTE if is_in_the_way else 1)
+        allowed_ms = settings.grace_ms + 1000 * connection.needed // bytes_per_s_min
         if now_ms - began_ms > allowed_ms:
             return f"a request of {connection.needed} bytes did not arrive in {allowed_ms} ms"
         return None
+
+    def _is_stuck(self, connection: Connection, now_ms: int) -> bool:
+        """Return whether nothing happens on a connection, and that is not our fault."""
+        if connection.is_read or connection.waiting_count or self.memory.is_refused(connection):
+            return False
+        return now_ms - connection.active_ms > self._settings.grace_ms
+
+
+def connections_room() -> int:
+    """Return how many connections leave the logs the descriptors that they need."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return INT32_MAX
+    return limit - max(limit // 4, min(_KEPT_FOR_LOGS_MIN, limit // 2))
 
 
 def bound_socket(address: Address) -> socket.socket:

@@ -175,7 +175,6 @@ NODE: Final = (
             "connections.max.reauth.ms",
             "socket.connection.setup.timeout.ms",
             "socket.connection.setup.timeout.max.ms",
-            "queued.max.request.bytes",
             "request.timeout.ms",
             "max.connection.creation.rate",
             "max.connections.per.ip.overrides",

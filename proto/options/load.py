@@ -134,7 +134,8 @@ def _listener_problems(options: Options) -> Iterator[str]:
         if name != "HTTP" and address.is_everywhere:
             yield (
                 f"advertised.listeners must say which address others should use for {name}, "
-                f"because listeners opens it on every address ({address})."
+                f"because listeners opens it on every address ({address}): for example "
+                f"advertised.listeners={name}://localhost:{address.port}."
             )
     if any(one.name == "HTTP" for one in options.value_of(node.ADVERTISED_LISTENERS)):
         yield "advertised.listeners must name CLIENT and INTERNAL only: HTTP is not advertised."

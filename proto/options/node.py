@@ -145,6 +145,17 @@ SOCKET_REQUEST_MAX_BYTES: Final = Option(
     unit="bytes",
     doc="A client that announces a larger request is disconnected. 8 MiB is a strict choice.",
 )
+QUEUED_MAX_REQUEST_BYTES: Final = Option(
+    name="queued.max.request.bytes",
+    kind=LONG,
+    default=512 * _MIB,
+    check=Check("-1, or at least 1048576", lambda size: size == -1 or size >= _MIB),
+    unit="bytes",
+    doc="Memory for large requests that are still arriving, of all clients together. When it is "
+    "used up, clients that send more wait until others are done; one of them may always go on. "
+    "−1: as much as they want.",
+    differs=Difference("-1", "a few clients with half-sent requests could take all the memory."),
+)
 MAX_REQUEST_PARTITIONS: Final = Option(
     name="max.request.partition.size.limit",
     kind=INT,
@@ -301,7 +312,8 @@ PRODUCER_EXPIRATION_MS: Final = Option(
     default=_DAY_MS,
     check=at_least(1),
     unit="ms",
-    doc="A partition forgets an idempotent producer that was silent for this long.",
+    doc="A partition forgets an idempotent producer that was silent for this long, and the longest "
+    "silent one when it knows more than 5000.",
     dynamic=True,
 )
 

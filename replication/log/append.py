@@ -6,6 +6,7 @@ is written together.
 
 B1  a refused batch changes nothing, and those beside it go on
 B2  placing is final: if the write fails after it, the log is offline (L5)
+    so the file is opened before it: without a descriptor the batches are refused, unplaced
 B3  no byte of a batch is copied: stamp and body go to the kernel as they are
 
 Not here: whether the batch of a producer is good (`proto/records/validate.py`) or a fetched one
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.proto.errors import RequestError, ensure
+from ottla.proto.errors import CorruptionError, ErrorCode, RequestError, StorageError, ensure
 from ottla.proto.ids import NO_TIMESTAMP, LeaderEpoch, Offset
 from ottla.proto.records.convert import recompress, with_log_append_time
 from ottla.proto.records.header import (
@@ -62,6 +63,10 @@ class Run:
     )
 
     def __init__(self, log: Log, now_ms: int) -> None:
+        try:
+            log.handles.relieved(log.segments[-1].prepare)
+        except (OSError, CorruptionError) as error:
+            raise log.fail_reading("append", error) from error
         self._log = log
         self._now_ms = now_ms
         self._buffers: list[Buffer] = []
@@ -124,6 +129,10 @@ def append_as_leader(
             # Not itself: its traceback would hold this list, and what was unpacked of a bomb,
             # until the next collection.
             answers.append(RequestError(refusal.code, refusal.sentence))
+        except StorageError as error:
+            log.require_online()
+            # No descriptor for another segment: this one was not placed, those before it are.
+            answers.append(RequestError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
     run.write()
     return answers
 

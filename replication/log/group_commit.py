@@ -5,7 +5,8 @@ one, all together.
 
 C1  at most one sync of a log is in flight
 C2  who waits for an offset is released only when the synced offset has reached it, or with the
-    error that took the log offline or stopped the syncs: never with a guess
+    error that took the log offline or stopped the syncs, or kept this one from beginning: never
+    with a guess
 
 Not here: threads for anything else, and what a waiting request does next.
 """
@@ -43,6 +44,8 @@ class GroupCommit:
         self._observe: Final = observe
         self._waiting: list[tuple[Offset, asyncio.Future[None]]] = []
         self._sailing: asyncio.Task[None] | None = None
+        # How far who listens knows that it is synced.
+        self._told: Offset | None = None
 
     def request(self) -> None:
         """Let everything appended so far become durable soon."""
@@ -76,18 +79,27 @@ class GroupCommit:
                     return
                 self._observe(loop.time() - began)
                 self._log.finish_sync(job)
-                self._on_synced(self._log.synced_offset)
+                self._tell()
                 self._release(None)
             # A checkpoint may have synced what somebody waits for: then there was no job.
+            if self._log.offline is None and self._told != self._log.synced_offset:
+                self._tell()
             self._release(None)
             if self._log.offline is not None:
                 self._release(StorageError(f"{self._log.name} is offline: {self._log.offline}"))
+        except StorageError as error:
+            # No job could be made. What waits for it is told; whoever asks next tries again.
+            self._release(error)
         except Exception as error:
             # A bug, here or in who listens. Nobody waits for ever because of it.
             self._release(StorageError(f"{self._log.name}: the sync was lost: {error!r}"))
             raise
         finally:
             self._sailing = None
+
+    def _tell(self) -> None:
+        self._told = self._log.synced_offset
+        self._on_synced(self._told)
 
     def _next_job(self) -> SyncJob | None:
         return None if self._log.offline is not None else self._log.begin_sync()

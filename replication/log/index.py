@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ottla.proto.errors import CorruptionError, ensure
+from ottla.replication.log.handles import is_shortage
 from ottla.replication.storage.ports import File, Files
 
 _PAGE: Final = 4096
@@ -46,7 +47,7 @@ class SparseIndex:
         self._bytes_max: Final = bytes_max
         # Bytes of whole entries in the file. What the file holds beyond is not ours.
         self._saved = saved_bytes - saved_bytes % entry.size
-        # Entries that are not in the file yet: less than a page, except on a full disk.
+        # Entries that are not in the file yet: less than a page, except while none can be written.
         self._tail = bytearray()
         # How many more entries fit.
         self.room = (bytes_max - self._saved) // entry.size
@@ -80,7 +81,15 @@ class SparseIndex:
         self._last = Entry(key, value)
         self.room -= 1
         if len(self._tail) >= _PAGE:
+            self._save_if_it_opens()
+
+    def _save_if_it_opens(self) -> None:
+        """Save, or keep the entries for later: the batch they are about is in its file already."""
+        try:
             self.save()
+        except OSError as error:
+            if not is_shortage(error):
+                raise
 
     def entry_at(self, slot: int) -> Entry:
         position = slot * self._entry.size
@@ -210,3 +219,15 @@ def offset_index(files: Files, path: str, *, bytes_max: int, saved_bytes: int = 
 def time_index(files: Files, path: str, *, bytes_max: int, saved_bytes: int = 0) -> SparseIndex:
     """Largest timestamp so far → relative last offset of the batch that has it."""
     return SparseIndex(files, path, _TIME_ENTRY, bytes_max=bytes_max, saved_bytes=saved_bytes)
+
+
+def last_value_in(files: Files, path: str) -> int:
+    """Return where the last entry of an offset index points, read from the file itself."""
+    width = _OFFSET_ENTRY.size
+    file = files.open(path, writable=False)
+    try:
+        size = file.size()
+        entry = file.read_at(size - size % width - width, width) if size >= width else b""
+    finally:
+        file.close()
+    return max(0, _OFFSET_ENTRY.unpack(entry)[1]) if entry else 0

@@ -19,11 +19,12 @@ looking up a time (`lookup.py`), deciding what is committed (the replica).
 
 from __future__ import annotations
 
-import errno
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from ottla.proto.errors import CorruptionError, ErrorCode, RequestError, StorageError, ensure
@@ -33,7 +34,7 @@ from ottla.proto.records.header import TimestampType
 from ottla.proto.records.validate import BatchLimits
 from ottla.replication.epochs import EpochHistory
 from ottla.replication.log.append import Appended, append_as_follower, append_as_leader
-from ottla.replication.log.handles import Handles
+from ottla.replication.log.handles import Handles, is_shortage
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.state import (
     PartitionState,
@@ -231,14 +232,18 @@ class Log:
 
     def roll(self) -> None:
         """Begin a new segment at the end offset."""
-        hit("log.roll.before")
-        sealed = self.active
+        sealed, segment = self.active, self.new_segment(self.end_offset)
         try:
-            sealed.seal()
-            segment = self.new_segment(self.end_offset)
-            segment.create()
+            hit("log.roll.before")
+            self.handles.relieved(sealed.seal)
+            self.handles.relieved(segment.create)
         except OSError as error:
-            raise self.fail("roll", error) from error
+            if is_shortage(error):
+                # Files that are half made must not be passed by batches of the old segment.
+                sealed.is_index_full = True
+                with suppress(OSError):
+                    segment.remove()
+            raise self.fail_reading("roll", error) from error
         self.segments.append(segment)
         self.unsynced.sealed(sealed)
         self.unsynced.began(segment)
@@ -324,10 +329,11 @@ class Log:
         return self._sync_job()
 
     def _sync_job(self) -> SyncJob:
+        sync_dir = partial(self.files.sync_dir, self.directory)
         try:
-            return self.unsynced.job(self.end_offset, lambda: self.files.sync_dir(self.directory))
+            return self.handles.relieved(partial(self.unsynced.job, self.end_offset, sync_dir))
         except OSError as error:
-            raise self.fail("sync", error) from error
+            raise self.fail_reading("sync", error) from error
 
     def finish_sync(self, job: SyncJob) -> None:
         """Take note that the job is done. An offline log learns nothing any more (L5)."""
@@ -336,9 +342,12 @@ class Log:
             self.synced_offset = job.target
 
     def abandon(self, error: Exception) -> StorageError:
-        """Take note that a job failed: nothing on this disk can be believed (rule 48)."""
+        """Take note that a job failed: nothing on this disk can be believed (rule 48).
+
+        Unless it only lacked a descriptor (Y4): then the next job does it.
+        """
         self.unsynced.jobs_running -= 1
-        return self.fail("sync", error)
+        return self.fail_reading("sync", error)
 
     def sync(self) -> None:
         """Make all appended so far durable, here and now."""
@@ -361,13 +370,14 @@ class Log:
         ):
             return None
         try:
-            index_files = self.unsynced.open_indexes(self.active)
+            index_files = self.handles.relieved(self.unsynced.open_indexes)
+            hit("log.snapshot.before")
         except OSError as error:
-            raise self.fail("checkpoint", error) from error
-        hit("log.snapshot.before")
+            raise self.fail_reading("checkpoint", error) from error
         return CheckpointJob(
             self._sync_job(),
             index_files,
+            self.unsynced.sealed_indexes(self.active),
             self.end_offset,
             self.active.base_offset,
             self.active.size,
@@ -390,6 +400,7 @@ class Log:
         self.state = self._state_after(job)
         self.snapshots = self._snapshots_after(job)[0]
         self.stale_snapshots = []
+        self.unsynced.indexes_done(job)
         self.finish_sync(job.sync)
         hit("log.snapshot.after")
 
@@ -468,7 +479,7 @@ class Log:
 
     def fail_reading(self, what: str, error: Exception) -> StorageError:
         """Like `fail`, except that running out of descriptors is no fault of the disk."""
-        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        if is_shortage(error):
             return StorageError(f"{self.name}: {what}: too many open files (see `ulimit -n`)")
         return self.fail(what, error)
 

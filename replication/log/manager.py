@@ -6,40 +6,37 @@
 
 M1  the clean-shutdown marker is deleted before anything else happens at start      (rule 50)
 M2  a partition is removed only when somebody said so, by rename first              (rule 56)
-M3  one transaction moves the recovery points of all partitions
+M3  one transaction moves the recovery points of many partitions, but never half of one's
 M4  an error of the disk itself takes every log on it offline                       (rule 48)
+M5  a checkpoint of any number of logs needs few descriptors, and one that finds none loses nothing
 
 Not here: which partitions ought to exist (the metadata says that), and threads.
 """
 
 from __future__ import annotations
 
-import errno
-import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import count
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from ottla.proto.errors import CorruptionError, StorageError, ensure
 from ottla.proto.ids import NO_TIMESTAMP, TopicPartition
 from ottla.replication.compaction.cleaner import CleaningReport, clean, facts_of
-from ottla.replication.log.handles import Handles
+from ottla.replication.log.graveyard import PARTITION_NAME, Graveyard
+from ottla.replication.log.handles import Handles, is_shortage
 from ottla.replication.log.log import Log
 from ottla.replication.log.place import LogPlace, create_logs
 from ottla.replication.log.recovery import RecoveryReport, open_log
 from ottla.replication.log.retention import start_after_retention
 from ottla.replication.log.state import (
     CLEAN_SHUTDOWN_KEY,
+    NO_TOPIC_ID,
     PARTITION_PREFIX,
     Intent,
-    Pending,
+    PartitionState,
     decode_state,
-    encode_state,
-    forgotten,
-    partition_key,
-    producers_prefix,
 )
 from ottla.replication.log.surgery import delete_records, purge
 from ottla.replication.log.sync import CheckpointJob
@@ -47,19 +44,18 @@ from ottla.replication.settings import LogSettings
 from ottla.replication.storage.failpoints import hit
 from ottla.replication.storage.ports import Files, StateStore
 
-_PARTITION_NAME: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
-_DELETED_SUFFIX: Final = "-delete"
-# Of a partition that is in nobody's metadata. It is never removed by us.
-_STRAY_SUFFIX: Final = "-stray"
-_DELETED_NAME: Final = re.compile(_PARTITION_NAME.pattern + r"\.[0-9]+" + _DELETED_SUFFIX)
-# What a file system takes for a name.
-_NAME_BYTES_MAX: Final = 255
 _BROKER_EPOCH: Final = struct.Struct(">q")
+# So many logs share one transaction, with three descriptors each.
+_CHECKPOINTED_AT_ONCE: Final = 32
+# With more logs than this, one that rests gives its descriptors back.
+_OPEN_FREELY: Final = 64
+# Logs that are synced in a hurry when there is no descriptor left for a checkpoint.
+_SYNCED_FOR_ROOM: Final = 8
 
 
 def partition_named(name: str) -> TopicPartition | None:
     """Return the partition whose directory has this name, or None if it is no such directory."""
-    match = _PARTITION_NAME.fullmatch(name)
+    match = PARTITION_NAME.fullmatch(name)
     return TopicPartition(match[1], int(match[2])) if match else None
 
 
@@ -73,6 +69,26 @@ class StartReport:
     # Partitions that must not be elected, and why (rule 8).
     damaged: dict[TopicPartition, str]
     notes: list[str]
+
+
+def _begun(log: Log, is_forced: bool) -> CheckpointJob | StorageError | None:
+    if log.offline is not None:
+        return None
+    try:
+        return log.begin_checkpoint(force=is_forced)
+    except StorageError as error:
+        return error
+
+
+def _let_go(log: Log) -> bool:
+    """Close the file of a log at rest, with its maps; return whether it was one.
+
+    Only if all in it is synced: the kernel tells an error of writing to who has the file open.
+    """
+    is_at_rest = log.active.base_offset not in log.unsynced.segments
+    if is_at_rest:
+        log.active.release()
+    return is_at_rest
 
 
 class LogManager:
@@ -91,8 +107,7 @@ class LogManager:
         self._settings_of: Final = settings_of
         self.handles: Final = Handles(files)
         self.logs: Final[dict[TopicPartition, Log]] = {}
-        # Directories of deleted partitions that wait to be removed.
-        self._buried: list[str] = []
+        self._graveyard: Final = Graveyard(files, store, root)
         # Why the whole directory is offline, or None.
         self.offline: str | None = None
 
@@ -102,13 +117,17 @@ class LogManager:
         """Open every partition there is. A damaged one is kept, offline; the others go on."""
         report = StartReport(None, {}, {}, [])
         report.clean_broker_epoch = self._take_clean_marker(report)
+        opened = list[TopicPartition]()
         for name in self._files.list_dir(self._root):
             path = f"{self._root}/{name}"
-            if _DELETED_NAME.fullmatch(name) and self._files.is_dir(path):
-                self._remove_tree(path, report.notes)
+            if Graveyard.is_grave(name) and self._files.is_dir(path):
+                self._graveyard.remove_tree(path, report.notes)
             elif (partition := partition_named(name)) and self._files.is_dir(path):
                 self._open_partition(partition, report, now_ms)
-        self._settle(report)
+                opened.append(partition)
+                if len(opened) % _CHECKPOINTED_AT_ONCE == 0:
+                    self._settle(report, opened[-_CHECKPOINTED_AT_ONCE:])
+        self._settle(report, opened[len(opened) // _CHECKPOINTED_AT_ONCE * _CHECKPOINTED_AT_ONCE :])
         self._find_missing(report)
         return report
 
@@ -128,7 +147,7 @@ class LogManager:
 
     def _open_partition(self, partition: TopicPartition, report: StartReport, now_ms: int) -> None:
         place = self._place(partition)
-        if self._is_deletion_pending(place):
+        if self._graveyard.is_deletion_pending(place.name):
             self._finish_deletion(place, report)
             return
         log, recovered = open_log(place, now_ms=now_ms)
@@ -140,27 +159,27 @@ class LogManager:
 
     def _finish_deletion(self, place: LogPlace, report: StartReport) -> None:
         try:
-            self._bury(place)
+            self._graveyard.finish([place.name])
         except (OSError, StorageError) as error:
             report.notes.append(f"{place.name} was to be deleted: {error}")
 
-    def _settle(self, report: StartReport) -> None:
-        """Make what recovery found durable, and move all the recovery points at once (R4, M3)."""
-        jobs = list[tuple[Log, CheckpointJob]]()
+    def _settle(self, report: StartReport, partitions: Sequence[TopicPartition]) -> None:
+        """Make what recovery found durable, and move the recovery points (R4, M3)."""
+        found = [
+            (self.logs[partition], report.recovered[partition].is_rebuilt)
+            for partition in partitions
+            if partition in report.recovered
+        ]
         try:
-            for partition, recovered in report.recovered.items():
-                log = self.logs[partition]
-                if log.offline is None:
-                    job = log.begin_checkpoint(force=recovered.is_rebuilt)
-                    if job is not None:
-                        jobs.append((log, job))
-            self._run(jobs)
+            for jobs in self._groups(found):
+                self._run(jobs)
+                for log, _ in jobs:
+                    # Of thousands of logs few are written to at once: each opens its file then.
+                    for segment in log.segments:
+                        segment.release()
         except StorageError as error:
             report.notes.append(str(error))
-        for log, _ in jobs:
-            # Of thousands of logs few are written to at once: each opens its file when it is.
-            for segment in log.segments:
-                segment.release()
+        self.handles.let_go()
 
     def _find_missing(self, report: StartReport) -> None:
         """A record without a directory: synced data is gone (rule 8)."""
@@ -183,7 +202,7 @@ class LogManager:
             report.damaged[partition] = f"the directory {directory} is missing, and {error}"
             return
         if state.pending.intent is Intent.DELETE and not self._files.exists(directory):
-            self._forget(str(partition))
+            self._graveyard.forget([str(partition)])
         elif state.pending.intent is not Intent.DELETE:
             report.damaged[partition] = f"the directory {directory} is missing"
 
@@ -199,20 +218,18 @@ class LogManager:
 
     def create(self, partition: TopicPartition) -> Log:
         """Make an empty log. Durable when it returns."""
-        self.adopt(made := self.make([partition]))
+        self.adopt(made := self.make({partition: NO_TOPIC_ID}))
         return made[partition]
 
-    def make(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Log]:
+    def make(self, topic_ids: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, Log]:
         """Make empty logs, durable when it returns, for `adopt`. May run on any thread."""
         self._require_online()
+        partitions = tuple(topic_ids)
         try:
-            made = create_logs([self._place(partition) for partition in partitions])
+            made = create_logs([self._place(one, topic_ids[one]) for one in partitions])
         except (OSError, StorageError) as error:
             told = f"create {partitions[0]}" + (" and others" if len(partitions) > 1 else "")
-            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-                sentence = f"{told}: too many open files (see `ulimit -n`)"
-                raise StorageError(sentence) from error
-            raise self._take_offline(told, error) from error
+            raise self._refusal(told, error) from error
         return dict(zip(partitions, made, strict=True))
 
     def adopt(self, made: Mapping[TopicPartition, Log]) -> None:
@@ -222,88 +239,137 @@ class LogManager:
         self.logs.update(made)
 
     def delete(self, partition: TopicPartition) -> None:
-        """Remove a partition, for ever (M2). Its files go with the next `retain`, or at next start.
+        """Remove a partition, for ever (M2)."""
+        self.bury(self.take_out([partition]))
 
-        The order: the intent is committed; the directory gets another name; the record goes. After
-        a crash in between, the next start finishes it.
-        """
+    def take_out(self, partitions: Iterable[TopicPartition]) -> dict[str, PartitionState]:
+        """Take logs out of use, for `bury`: whoever still holds one can do nothing with it."""
         self._require_online()
-        log = self.logs.pop(partition)
-        log.require_no_jobs()
-        log.close()
-        doomed = replace(log.state, pending=Pending(intent=Intent.DELETE))
+        doomed = {}
+        for partition in partitions:
+            log = self.logs.pop(partition)
+            log.require_no_jobs()
+            log.close()
+            log.offline = "it was deleted"
+            doomed[log.name] = log.state
+        return doomed
+
+    def bury(self, doomed: Mapping[str, PartitionState]) -> None:
+        """Remove logs that were taken out, for ever. May run on any thread."""
         try:
-            # Also if the log is offline: what is wrong with it does not matter any more.
-            self._store.commit({partition_key(log.name): encode_state(doomed)})
-            self._bury(self._place(partition))
+            # Also if a log was offline: what is wrong with it does not matter any more.
+            self._graveyard.bury(doomed)
         except (OSError, StorageError) as error:
-            raise self._take_offline(f"delete {partition}", error) from error
+            told = ", ".join([*doomed][:3])
+            raise self._refusal(f"delete {told}", error) from error
 
     def set_aside(self, partition: TopicPartition) -> str:
-        """Give the directory of a partition that nobody claims another name, and return that.
-
-        Its record goes first: after a crash in between, the next start opens the directory without
-        one, finds again that nobody claims it, and sets it aside.
-        """
+        """Give the directory of a partition that nobody claims another name, and return that."""
         self._require_online()
         log = self.logs.pop(partition)
         log.close()
-        place = self._place(partition)
+        log.offline = "nobody claims it"
         try:
-            self._forget(place.name)
-            aside = self._free_name(place.directory, _STRAY_SUFFIX)
-            self._files.rename(place.directory, aside)
-            self._files.sync_dir(self._root)
+            return self._graveyard.set_aside(log.name)
         except (OSError, StorageError) as error:
-            raise self._take_offline(f"set aside {partition}", error) from error
-        return aside
+            raise self._refusal(f"set aside {partition}", error) from error
 
-    def _free_name(self, directory: str, suffix: str) -> str:
-        """Return another name that nothing has; of a long topic's only the beginning."""
-        topic, _, index = directory.removeprefix(f"{self._root}/").rpartition("-")
-        for number in count():
-            ending = f"-{index}.{number}{suffix}"
-            free = f"{self._root}/{topic[: _NAME_BYTES_MAX - len(ending)]}{ending}"
-            if not self._files.exists(free):
-                return free
-        raise AssertionError
-
-    def _is_deletion_pending(self, place: LogPlace) -> bool:
+    def forget(self, partition: TopicPartition) -> None:
+        """Let go of what is remembered of a partition whose files are gone."""
+        self._require_online()
         try:
-            value = self._store.get(PARTITION_PREFIX + place.name.encode())
-            state = None if value is None else decode_state(place.name, value)
-        except StorageError:
-            return False
-        return state is not None and state.pending.intent is Intent.DELETE
+            self._graveyard.forget([str(partition)])
+        except (OSError, StorageError) as error:
+            raise self._take_offline(f"forget {partition}", error) from error
 
-    def _bury(self, place: LogPlace) -> None:
-        if self._files.exists(place.directory):
-            buried = self._free_name(place.directory, _DELETED_SUFFIX)
-            self._files.rename(place.directory, buried)
-            self._files.sync_dir(self._root)
-            self._buried.append(buried)
-        self._forget(place.name)
-
-    def _forget(self, name: str) -> None:
-        keys = [key for key, _ in self._store.scan(producers_prefix(name))]
-        self._store.commit(forgotten(name, keys))
-
-    def _remove_tree(self, path: str, notes: list[str]) -> None:
-        try:
-            for name in self._files.list_dir(path):
-                self._files.remove(f"{path}/{name}")
-            self._files.remove_dir(path)
-        except OSError as error:
-            notes.append(f"{path} was to be removed: {error}")
+    def remove_buried(self) -> None:
+        """Remove the files of deleted partitions. May run on any thread, one at a time."""
+        self._graveyard.remove_buried()
 
     # -- keeping house ---------------------------------------------------------------------------
 
     def begin_checkpoint(
         self, is_due: Callable[[Log], bool] = lambda log: True
     ) -> list[tuple[Log, CheckpointJob]]:
-        """Return the jobs of all logs that are due and have something to checkpoint."""
-        logs = [log for log in self.logs.values() if log.offline is None and is_due(log)]
-        return [(log, job) for log in logs if (job := log.begin_checkpoint()) is not None]
+        """Return the jobs of all logs that are due, have something to checkpoint, and can."""
+        jobs = list[tuple[Log, CheckpointJob]]()
+        with suppress(StorageError):
+            for some in self.checkpoint_groups(is_due):
+                jobs += some
+        return jobs
+
+    def checkpoint_groups(
+        self, is_due: Callable[[Log], bool] = lambda log: True
+    ) -> Iterator[list[tuple[Log, CheckpointJob]]]:
+        """Yield the same a group at a time: each is to be finished before the next is asked for.
+
+        Raises `StorageError` at the end if a log could not take part.
+        """
+        return self._groups([(log, False) for log in self.logs.values() if is_due(log)])
+
+    def _groups(
+        self, logs: Sequence[tuple[Log, bool]]
+    ) -> Iterator[list[tuple[Log, CheckpointJob]]]:
+        jobs = list[tuple[Log, CheckpointJob]]()
+        failure: StorageError | None = None
+        for log, is_forced in logs:
+            job = _begun(log, is_forced)
+            if isinstance(job, StorageError) and log.offline is None:
+                # No descriptor. A group that is finished gives its own back.
+                if jobs:
+                    yield jobs
+                    jobs = []
+                self._make_way()
+                job = _begun(log, is_forced)
+            if isinstance(job, StorageError):
+                failure = failure or job
+            elif job is not None:
+                jobs.append((log, job))
+            if len(jobs) >= _CHECKPOINTED_AT_ONCE:
+                yield jobs
+                jobs = []
+        if jobs:
+            yield jobs
+        if failure is not None:
+            raise failure
+
+    def _make_way(self) -> None:
+        """Give descriptors back: of logs at rest or, if there are none, of a few after a sync."""
+        written = [log for log in self.logs.values() if log.active.is_open]
+        if not sum(map(_let_go, written)):
+            for log in written[:_SYNCED_FOR_ROOM]:
+                with suppress(StorageError):
+                    log.sync()
+                    _let_go(log)
+
+    @staticmethod
+    def run_jobs(jobs: Sequence[tuple[Log, CheckpointJob]]) -> dict[Log, OSError]:
+        """Run jobs, on any thread; return the logs whose job found no descriptor (Y4)."""
+        lacking = {}
+        for log, job in jobs:
+            try:
+                job.run()
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                lacking[log] = error
+        return lacking
+
+    def finish_jobs(
+        self, jobs: Sequence[tuple[Log, CheckpointJob]], lacking: Mapping[Log, OSError]
+    ) -> StorageError | None:
+        """Finish what ran, give back what did not; return what to tell about the latter."""
+        told = [log.abandon(error) for log, error in lacking.items()]
+        ran = [(log, job) for log, job in jobs if log not in lacking]
+        if ran:
+            self.finish_checkpoint(ran)
+        return told[0] if told else None
+
+    @staticmethod
+    def abandon_jobs(jobs: Sequence[tuple[Log, CheckpointJob]], error: Exception) -> StorageError:
+        """One disk: what one log cannot sync, none can believe (M4)."""
+        told = [log.abandon(error) for log, _ in jobs]
+        return told[0]
 
     def finish_checkpoint(self, jobs: list[tuple[Log, CheckpointJob]]) -> None:
         """Commit the recovery points of jobs that ran, in one transaction (M3)."""
@@ -311,49 +377,46 @@ class LogManager:
         for log, job in jobs:
             if log.offline is None:
                 changes.update(log.checkpoint_changes(job))
-        hit("log.checkpoint.before")
         try:
+            hit("log.checkpoint.before")
             self._store.commit(changes)
+            hit("log.checkpoint.after")
         except (OSError, StorageError) as error:
             for log, _ in jobs:
                 log.abandon(error)
             raise self._take_offline("checkpoint", error) from error
-        hit("log.checkpoint.after")
         for log, job in jobs:
             if log.offline is None:
                 log.finish_checkpoint(job)
+                if len(self.logs) > _OPEN_FREELY:
+                    _let_go(log)
             else:
                 log.finish_sync(job.sync)
 
     def checkpoint(self) -> int:
         """Move the recovery point of every log to its end, here and now; return how many moved."""
-        jobs = self.begin_checkpoint()
-        self._run(jobs)
-        return len(jobs)
+        moved = 0
+        lacking = list[StorageError]()
+        for jobs in self.checkpoint_groups():
+            lacking += self._run(jobs)
+            moved += len(jobs)
+        if lacking:
+            raise lacking[0]
+        return moved
 
-    def _run(self, jobs: list[tuple[Log, CheckpointJob]]) -> None:
-        if not jobs:
-            return
+    def _run(self, jobs: list[tuple[Log, CheckpointJob]]) -> list[StorageError]:
         try:
-            for _, job in jobs:
-                job.run()
+            lacking = self.run_jobs(jobs)
         except OSError as error:
-            # One disk: what one log cannot sync, none can believe (M4).
-            abandoned = [log.abandon(error) for log, _ in jobs]
-            raise abandoned[0] from error
-        self.finish_checkpoint(jobs)
+            raise self.abandon_jobs(jobs, error) from error
+        told = self.finish_jobs(jobs, lacking)
+        return [] if told is None else [told]
 
     def retain(self, *, now_ms: int) -> int:
         """Roll what is old, remove what is too old or too much; return how many segments went."""
         self.remove_buried()
         logs = [log for log in self.logs.values() if log.offline is None]
         return sum(self.retain_in(log, now_ms=now_ms) for log in logs)
-
-    def remove_buried(self) -> None:
-        """Remove the files of deleted partitions. May run on any thread, one at a time."""
-        while self._buried:
-            # What cannot be removed now is removed at the next start, which also says so.
-            self._remove_tree(self._buried.pop(), [])
 
     def retain_in(self, log: Log, *, now_ms: int) -> int:
         """The same for one log."""
@@ -396,8 +459,9 @@ class LogManager:
 
     # -- failure ---------------------------------------------------------------------------------
 
-    def _place(self, partition: TopicPartition) -> LogPlace:
+    def _place(self, partition: TopicPartition, topic_id: bytes = NO_TOPIC_ID) -> LogPlace:
         return LogPlace(
+            topic_id=topic_id,
             name=str(partition),
             directory=f"{self._root}/{partition}",
             files=self._files,
@@ -410,9 +474,14 @@ class LogManager:
     def _on_failure(self, log: Log, error: Exception) -> None:
         # Bad bytes, or no descriptor left, are that log's own trouble; a disk that refuses is
         # everybody's.
-        is_shortage = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
-        if not (isinstance(error, CorruptionError) or is_shortage):
+        if not (isinstance(error, CorruptionError) or is_shortage(error)):
             self._take_offline(log.name, error)
+
+    def _refusal(self, what: str, error: Exception) -> StorageError:
+        """Take everything offline, unless nothing but a descriptor was missing."""
+        if is_shortage(error):
+            return StorageError(f"{what}: too many open files (see `ulimit -n`)")
+        return self._take_offline(what, error)
 
     def _take_offline(self, what: str, error: Exception) -> StorageError:
         if self.offline is None:

@@ -13,7 +13,13 @@ from ottla.replication.epochs import EpochHistory
 from ottla.replication.log.handles import Handles
 from ottla.replication.log.log import Log
 from ottla.replication.log.segment import Segment
-from ottla.replication.log.state import PartitionState, encode_state, new_state, partition_key
+from ottla.replication.log.state import (
+    NO_TOPIC_ID,
+    PartitionState,
+    encode_state,
+    new_state,
+    partition_key,
+)
 from ottla.replication.producers import ProducerStates
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.ports import Files, StateStore
@@ -29,6 +35,8 @@ class LogPlace:
     store: StateStore
     handles: Handles
     settings: LogSettings
+    # Of a log that is to be made; one that exists knows its own.
+    topic_id: bytes = NO_TOPIC_ID
     on_failure: Callable[[Log, Exception], None] = lambda log, error: None
 
     def segment(self, base_offset: Offset, *, size: int = 0) -> Segment:
@@ -79,9 +87,9 @@ def create_logs(places: Sequence[LogPlace], *, start_offset: Offset = FIRST_OFFS
     Each directory is synced once it has its files, then the one above, then the states are
     committed: a state without files would be taken for lost data.
     """
-    state = new_state(start_offset)
     logs = list[Log]()
     for place in places:
+        state = new_state(start_offset, place.topic_id)
         place.files.make_dir(place.directory)
         segment = place.segment(start_offset)
         segment.create()
@@ -92,6 +100,5 @@ def create_logs(places: Sequence[LogPlace], *, start_offset: Offset = FIRST_OFFS
         logs.append(place.log([segment], start_offset, *empty, state, []))
     first = places[0]
     first.files.sync_dir(first.directory.rpartition("/")[0] or "/")
-    encoded = encode_state(state)
-    first.store.commit({partition_key(place.name): encoded for place in places})
+    first.store.commit({partition_key(log.name): encode_state(log.state) for log in logs})
     return logs

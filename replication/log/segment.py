@@ -31,7 +31,7 @@ from ottla.replication.log.files import (
     segment_stem,
 )
 from ottla.replication.log.handles import Handles
-from ottla.replication.log.index import SparseIndex, offset_index, time_index
+from ottla.replication.log.index import SparseIndex, last_value_in, offset_index, time_index
 from ottla.replication.log.scan import At, walk
 from ottla.replication.log.state import Trusted
 from ottla.replication.settings import LogSettings
@@ -152,6 +152,16 @@ class Segment:
         self._writer = self._writer or self._files.open(self.path)
         return self._writer
 
+    @property
+    def is_open(self) -> bool:
+        return self._writer is not None
+
+    def prepare(self) -> None:
+        """Have everything open that `write` needs, so that it opens nothing."""
+        if self._indexes is None or self._writer is None:
+            self._require_indexes()
+            self.writer()
+
     def write(self, buffers: Sequence[Buffer], notes: Sequence[Note]) -> None:
         """Append whole batches; there is a note for each (G3)."""
         indexes = self._indexes or self._require_indexes()
@@ -265,7 +275,7 @@ class Segment:
     def last_batch_quickly(self) -> At | None:
         """Like `last_batch`, but trusts the last index entry alone: for opening many segments."""
         if self._indexes is None and self._files.exists(self._index_path(INDEX_SUFFIX)):
-            start = self._last_indexed_position()
+            start = last_value_in(self._files, self._index_path(INDEX_SUFFIX))
             last: At | None = None
             for at in walk(self.reader(), start, self.size):
                 last = at
@@ -299,17 +309,6 @@ class Segment:
             entry = self.rebuild_indexes().times.floor(timestamp - 1)
             return Offset(self.base_offset + entry.value) if entry else self.base_offset
         return offset
-
-    def _last_indexed_position(self) -> int:
-        """Return where the last index entry points, read from the file itself."""
-        path = self._index_path(INDEX_SUFFIX)
-        file = self._files.open(path, writable=False)
-        try:
-            size = file.size()
-            entry = file.read_at(size - size % 8 - 8, 8) if size >= 8 else b""
-        finally:
-            file.close()
-        return max(0, int.from_bytes(entry[4:], "big", signed=True))
 
     def _require_end(self, reached: int) -> None:
         if reached != self.size:

@@ -37,10 +37,10 @@ CLEAN_SHUTDOWN_KEY: Final = b"clean-shutdown"
 PARTITION_PREFIX: Final = b"partition/"
 _PRODUCERS_PREFIX: Final = b"producers/"
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 # Beyond this it is no version that anybody will ever write.
 _VERSION_MAX: Final = 31
-_FIXED: Final = struct.Struct(">BqqqIIqqqqqqq")
+_FIXED: Final = struct.Struct(">BqqqIIqqqqqqq16s")
 _COUNT: Final = struct.Struct(">I")
 _EPOCH: Final = struct.Struct(">iq")
 _PENDING: Final = struct.Struct(">BqqII")
@@ -77,6 +77,8 @@ class Pending:
 
 
 NOTHING_PENDING: Final = Pending()
+# Nobody has said whose partition it is, or the record that said so is lost.
+NO_TOPIC_ID: Final = bytes(16)
 
 
 class Trusted(NamedTuple):
@@ -114,12 +116,15 @@ class PartitionState:
     gaps_below: Offset = FIRST_OFFSET
     # The earliest time at which a tombstone may go; −1 if none waits.
     horizon_ms: int = -1
+    # Whose partition it is: a topic that is made again has the same name and another id (rule 5).
+    topic_id: bytes = NO_TOPIC_ID
     epochs: tuple[EpochStart, ...] = ()
     pending: Pending = NOTHING_PENDING
 
 
-def new_state(start_offset: Offset) -> PartitionState:
+def new_state(start_offset: Offset, topic_id: bytes = NO_TOPIC_ID) -> PartitionState:
     return PartitionState(
+        topic_id=topic_id,
         recovery_point=start_offset,
         recovery_base=start_offset,
         recovery_position=0,
@@ -159,6 +164,7 @@ def encode_state(state: PartitionState) -> bytes:
             state.cleaned_to,
             state.gaps_below,
             state.horizon_ms,
+            state.topic_id,
         ),
         _COUNT.pack(len(state.epochs)),
         *(_EPOCH.pack(*entry) for entry in state.epochs),
@@ -221,6 +227,7 @@ def _decode_state(value: bytes) -> PartitionState:
         cleaned_to=Offset(fixed[9]),
         gaps_below=Offset(fixed[10]),
         horizon_ms=fixed[11],
+        topic_id=fixed[12],
         epochs=tuple(epochs),
         pending=Pending(
             intent=Intent(intent), offset=Offset(offset), sources=sources, size=size, crc=crc

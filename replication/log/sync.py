@@ -8,6 +8,7 @@ Y1  a segment counts as synced only if it has not grown since the job was made
 Y2  a directory counts as synced only if no segment was begun since the job was made
 
 Y3  jobs of one log run one after another, and after a failure none succeeds
+Y4  a job that found no descriptor has proved nothing and lost nothing: another one may follow
 
 Not here: threads, waiting, and which logs share a sync (`group_commit.py`).
 """
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 from ottla.proto.ids import Offset
+from ottla.replication.log.handles import is_shortage
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.state import Trusted
 from ottla.replication.storage.failpoints import hit
@@ -46,7 +48,9 @@ class Gate:
             try:
                 yield
             except OSError as error:
-                self._failure = error
+                # What a shortage kept from being opened was not asked to sync: nothing to hide.
+                if not is_shortage(error):
+                    self._failure = error
                 raise
 
 
@@ -69,7 +73,7 @@ class SyncJob:
     def sync(self) -> None:
         hit("log.sync.before")
         for file in self.files:
-            file.sync()
+            _sync(file)
         if self.sync_directory is not None:
             self.sync_directory()
         hit("log.sync.after")
@@ -81,6 +85,8 @@ class CheckpointJob:
 
     sync: SyncJob
     index_files: tuple[File, ...]
+    # The segments whose indexes will not change any more once they are synced.
+    sealed: tuple[Segment, ...]
     # The end of the log when the job was made: the next recovery point, and where it lies.
     recovery_point: Offset
     recovery_base: Offset
@@ -93,8 +99,18 @@ class CheckpointJob:
         with self.sync.gate.passing():
             self.sync.sync()
             for file in self.index_files:
-                file.sync()
+                _sync(file)
                 file.close()
+
+
+def _sync(file: File) -> None:
+    try:
+        file.sync()
+    except OSError as error:
+        if is_shortage(error):
+            # The file was open. Whatever the number says, bytes were refused: that is final (Y3).
+            raise OSError(errno.EIO, f"a sync failed: {error}") from error
+        raise
 
 
 class Unsynced:
@@ -133,15 +149,22 @@ class Unsynced:
             self._gate,
         )
 
-    def open_indexes(self, active: Segment) -> tuple[File, ...]:
-        """Return the index files to sync; from now on only the newest segment's will change."""
-        files = tuple(
+    def open_indexes(self) -> tuple[File, ...]:
+        """Return the index files to sync."""
+        return tuple(
             index.open_for_sync()
             for segment in self.indexes.values()
             for index in (segment.indexes.offsets, segment.indexes.times)
         )
-        self.indexes = {active.base_offset: active}
-        return files
+
+    def sealed_indexes(self, active: Segment) -> tuple[Segment, ...]:
+        return tuple(segment for segment in self.indexes.values() if segment is not active)
+
+    def indexes_done(self, job: CheckpointJob) -> None:
+        """The indexes of segments that were sealed when the job was made need no sync again."""
+        for segment in job.sealed:
+            if self.indexes.get(segment.base_offset) is segment:
+                del self.indexes[segment.base_offset]
 
     def done(self, job: SyncJob, active: Segment) -> None:
         self.jobs_running -= 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -145,12 +146,18 @@ def running_node(
     *,
     options: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
+    descriptors_max: int | None = None,
 ) -> Iterator[RunningNode]:
     """Yield a node that is ready, with its data in `directory`; end it after the block.
 
     A directory that a node has used before is taken over with what is in it. Only a block that
     ended well, and did not end the node itself, asks for a good exit code.
     """
+
+    def limit() -> None:
+        assert descriptors_max is not None
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors_max, descriptors_max))
+
     data_dir, log_path = directory / "data", directory / "node.log"
     chosen = {**_DEFAULTS, "log.dirs": str(data_dir), **(options or {})}
     settings = [f"{name}={value}" for name, value in chosen.items()]
@@ -162,6 +169,7 @@ def running_node(
             stderr=log,
             stdin=subprocess.DEVNULL,
             env={**_surroundings(), **(environment or {})},
+            preexec_fn=None if descriptors_max is None else limit,
         )
     node = RunningNode(process, data_dir, log_path)
     try:

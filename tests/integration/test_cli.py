@@ -21,6 +21,8 @@ pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 30.0
+GONE = "UNKNOWN_TOPIC_OR_PARTITION"
+MAKE_IT = "there is none; `ottla topics create gone` makes it."
 
 
 @pytest.fixture(scope="module")
@@ -115,14 +117,14 @@ def test_people_get_a_table(ottla: Ottla) -> None:
         ("topics create new --config a=b", "INVALID_CONFIG", "topic new was not created: "),
         ("topics create new --config segment.bytes=x", "INVALID_CONFIG", "not created"),
         ("topics alter there --partitions 1", "INVALID_PARTITIONS", "there was not altered: "),
-        ("topics alter gone --partitions 2", "UNKNOWN_TOPIC_OR_PARTITION", "was not altered: "),
-        ("topics describe gone", "UNKNOWN_TOPIC_OR_PARTITION", "topic gone: "),
-        ("topics delete gone", "UNKNOWN_TOPIC_OR_PARTITION", "topic gone was not deleted: "),
-        ("configs describe topic gone", "UNKNOWN_TOPIC_OR_PARTITION", "topic gone: "),
-        ("configs alter topic gone --set retention.ms=1", "UNKNOWN_TOPIC_OR_PARTITION", "gone"),
+        ("topics alter gone --partitions 2", GONE, f"topic gone was not altered: {MAKE_IT}"),
+        ("topics describe gone", GONE, f"topic gone: {MAKE_IT}"),
+        ("topics delete gone", GONE, "not deleted: there is none; `ottla topics list` tells"),
+        ("configs describe topic gone", GONE, f"topic gone: {MAKE_IT}"),
+        ("configs alter topic gone --set retention.ms=1", GONE, f"was not altered: {MAKE_IT}"),
         ("configs alter topic there --set a=b", "INVALID_CONFIG", "topic there was not altered: "),
-        ("consume gone", "UNKNOWN_TOPIC_OR_PARTITION", "topic gone: "),
-        ("produce gone", "UNKNOWN_TOPIC_OR_PARTITION", "`ottla topics create gone` makes it."),
+        ("consume gone", GONE, f"topic gone: {MAKE_IT}"),
+        ("produce gone", GONE, "`ottla topics create gone` makes it."),
     ],
 )
 def test_a_refusal_is_one_sentence_and_exit_code_1(

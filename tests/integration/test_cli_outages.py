@@ -61,6 +61,24 @@ def test_a_reader_survives_the_death_of_a_node(tmp_path: Path) -> None:
     assert (reader.returncode, out, err) == (0, b"", b"")
 
 
+def test_a_silence_because_nobody_is_there_is_no_success(tmp_path: Path) -> None:
+    with running_node(tmp_path, options={"auto.create.topics.enable": "true"}) as node:
+        _produce(node, "silence", b"before\n")
+        reader = _started(
+            "consume", "silence", "--from-beginning", "--timeout", "1",
+            "--bootstrap-server", node.bootstrap,
+        )  # fmt: skip
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == b"before\n"
+        node.kill()
+        out, err = reader.communicate(timeout=DEADLINE_S)
+    assert (reader.returncode, out) == (1, b"")
+    assert err.decode().splitlines() == [
+        "ottla: no broker can be reached any more; trying again until --timeout is over.",
+        "ottla: nothing came for 1 s, and no broker can be reached.",
+    ]
+
+
 def test_a_writer_tells_what_was_not_acknowledged(tmp_path: Path) -> None:
     with running_node(tmp_path) as node:
         towards = ("--bootstrap-server", node.bootstrap)
@@ -97,4 +115,7 @@ def test_the_wrong_port_of_a_node_is_told(tmp_path: Path) -> None:
     with running_node(tmp_path) as node:
         result = CliRunner().invoke(main, ["topics", "list", "--bootstrap-server", node.http])
     assert result.exit_code == 1
-    assert f"{node.http} speaks HTTP, not Kafka's protocol: that is another port" in result.stderr
+    assert result.stderr == (
+        f"ottla: {node.http} speaks HTTP, not Kafka's protocol; a node serves Kafka clients on "
+        "another port, 9092 by default.\n"
+    )

@@ -95,8 +95,10 @@ def test_a_batch_goes_in_and_comes_back(node: RunningNode) -> None:
             (told,) = answer.responses[0].partition_responses
             assert (told.error_code, told.base_offset) == (0, 0)
             await connection.send(PRODUCE, _produce("t", 0), 12)
-            # Requests of one connection are carried out in their order.
-            assert await _end_offset(connection, "t") == 4
+            # Nobody has said when it is there: the end that is told is what is committed, and that
+            # waits for a sync. The story has a deadline.
+            while (end := await _end_offset(connection, "t")) < 4:
+                assert end == 2
 
             partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
             fields = {

@@ -8,6 +8,7 @@ options that were acknowledged are there too.
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -16,7 +17,14 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -203,3 +211,60 @@ def test_a_power_cut_loses_nothing_acknowledged_with_fsync(count: int, tmp_path:
             _judge(node, notebook)
     assert cuts == count
     assert len(notebook.kept) >= count, "nothing was acknowledged: this proved nothing"
+
+
+# Each is reached while `_write_until` writes, and not at a start.
+DEATHS = (
+    "log.append.before=crash@5",
+    "log.append.after=crash@5",
+    "log.sync.before=kill@4",
+    "log.sync.after=crash@4",
+    "log.roll.after=kill@2",
+    "log.checkpoint.before=crash@2",
+)
+
+
+@pytest.mark.parametrize("failpoint", DEATHS)
+def test_a_node_that_dies_at_a_failpoint_loses_nothing_acknowledged(
+    failpoint: str, tmp_path: Path
+) -> None:
+    notebook, dice = Notebook(), Random(failpoint)
+    options = {"log.segment.bytes": "1048576", "log.flush.offset.checkpoint.interval.ms": "300"}
+    with running_node(tmp_path, options=options) as node:
+        _create(node, notebook, "mortal")
+    environment = {"OTTLA_FAILPOINTS": failpoint}
+    with (
+        pytest.raises(NodeFailedError, match=r"ended by itself with (137|-9)"),
+        running_node(tmp_path, options=options, environment=environment) as node,
+    ):
+        _write_until(node, notebook, "mortal", dice, 10**9)
+    _verify(tmp_path / "data")
+    with running_node(tmp_path, options=options) as node:
+        _judge(node, notebook)
+        assert notebook.sent, "nothing was written: this proved nothing"
+
+
+def test_a_node_that_cannot_store_metadata_says_so_and_is_not_ready(tmp_path: Path) -> None:
+    faults = {"OTTLA_FAULTS": "error=EIO:commit:*metadata*:3"}
+    with running_node(tmp_path, environment=faults) as node:
+        assert node.get("/health/ready")[0] == 200
+        admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
+        values = itertools.count(1000)
+
+        def refusal() -> str | None:
+            entry = ConfigEntry(
+                "log.retention.ms", str(next(values)), incremental_operation=AlterConfigOpType.SET
+            )
+            resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+            (changed,) = admin.incremental_alter_configs([resource]).values()
+            try:
+                changed.result(DEADLINE_S)
+            except KafkaException as error:
+                return str(error.args[0].name())
+            return None
+
+        wait_until(lambda: refusal() is not None, DEADLINE_S, "the store has failed")
+        assert refusal() == "KAFKA_STORAGE_ERROR"
+        code, told = node.get("/health/ready")
+        assert code == 503
+        assert "no change can be made any more" in told

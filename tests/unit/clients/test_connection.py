@@ -36,6 +36,7 @@ from ottla.proto.kafka.framing import RequestHead, read_request_head, response_h
 DEADLINE_S = 10.0
 ASK = {"topics": [], "include_topic_authorized_operations": False}
 PRODUCE_NOTHING = {"acks": 0, "timeout": 1000, "topic_data": []}
+PRODUCE_ALL = {**PRODUCE_NOTHING, "acks": -1}
 RANGES = {METADATA: (0, 13), API_VERSIONS: (0, 4), PRODUCE: (0, 13), DESCRIBE_CLUSTER: (7, 9)}
 
 
@@ -247,13 +248,29 @@ def test_a_request_is_unknown_after_the_broker_hung_up_and_the_next_is_not_sent(
             with pytest.raises(
                 ClosedByPeerError, match="it may or may not have happened"
             ) as caught:
-                await connection.call(METADATA, ASK)
+                await connection.call(PRODUCE, PRODUCE_ALL)
             assert isinstance(caught.value, OutcomeUnknownError)
             assert connection.is_closed
             with pytest.raises(NotSentError, match="closed the connection"):
                 await connection.call(METADATA, ASK)
             with pytest.raises(NotSentError):
                 await connection.send(PRODUCE, PRODUCE_NOTHING)
+
+    _run(story())
+
+
+def test_nobody_has_to_wonder_whether_a_read_happened() -> None:
+    async def story() -> None:
+        async with _opened(FakeBroker(_by_hanging_up)) as connection:
+            with pytest.raises(ClosedByPeerError) as caught:
+                await connection.call(METADATA, ASK)
+            told = f"Metadata was sent, and {connection} closed the connection."
+            assert str(caught.value) == told
+        async with _opened(FakeBroker(_never)) as connection:
+            with pytest.raises(
+                AnswerTimeoutError, match=r"did not answer Metadata within 0.05 s\.$"
+            ):
+                await connection.call(METADATA, ASK, timeout_s=0.05)
 
     _run(story())
 
@@ -274,7 +291,7 @@ def test_half_an_answer_is_no_answer() -> None:
 def test_a_late_answer_ends_the_connection_for_all_who_wait() -> None:
     async def story() -> None:
         async with _opened(FakeBroker(_never)) as connection:
-            other = asyncio.create_task(connection.call(METADATA, ASK))
+            other = asyncio.create_task(connection.call(PRODUCE, PRODUCE_ALL))
             await asyncio.sleep(0)
             with pytest.raises(AnswerTimeoutError, match="did not answer Metadata within"):
                 await connection.call(METADATA, ASK, timeout_s=0.05)
@@ -347,8 +364,12 @@ def test_a_peer_that_is_not_kafka_is_found_out_while_opening() -> None:
         server = await asyncio.start_server(speak_http, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
-            with pytest.raises(BrokenAnswerError, match="that is another port"):
+            with pytest.raises(BrokenAnswerError) as caught:
                 await Connection.open("127.0.0.1", port)
+            assert str(caught.value) == (
+                f"127.0.0.1:{port} speaks HTTP, not Kafka's protocol; a node serves Kafka clients "
+                "on another port, 9092 by default."
+            )
 
     _run(story())
 

@@ -7,17 +7,28 @@ from collections.abc import Iterable
 from hypothesis import strategies as st
 
 from ottla.controller.commands import (
+    AlterPartitions,
+    BeginShutdown,
     ChangeConfigs,
     Command,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
+    ElectLeaders,
+    FenceBroker,
+    ForgetBroker,
+    PartitionChange,
+    RegisterBroker,
+    ReportDamage,
+    SetFeatureLevel,
     StartLeading,
+    TakeOffice,
     TakeProducerIds,
+    UnfenceBroker,
 )
-from ottla.controller.image import ALL_BROKERS, BrokerInfo, MetadataImage
+from ottla.controller.image import ALL_BROKERS, BrokerInfo, ClusterDefaults, MetadataImage
 from ottla.controller.port import ConfigChange, NewPartitions, NewTopic, TopicDefaults
-from ottla.proto.ids import INT64_MAX, BrokerId
+from ottla.proto.ids import INT64_MAX, BrokerId, LeaderEpoch
 from ottla.proto.kafka.uuids import UUID
 
 ONE_OF_EACH = TopicDefaults(partitions=1, replication_factor=1)
@@ -84,6 +95,52 @@ _config_changes = st.builds(
     _options,
     st.frozensets(st.sampled_from(["x", "y", "q"])),
     st.booleans(),
+)
+_epochs = st.integers(-2, 40)
+_sets_of_partitions = st.dictionaries(
+    _ids, st.lists(st.integers(0, 6), unique=True).map(sorted).map(tuple), max_size=2
+)
+_changes = st.builds(
+    PartitionChange,
+    _ids,
+    st.integers(-1, 3),
+    st.integers(-1, 3).map(LeaderEpoch),
+    st.integers(-1, 6),
+    st.lists(st.tuples(_brokers, st.just(-1) | _epochs), max_size=4).map(tuple),
+    st.booleans(),
+    st.booleans(),
+)
+_registrations = st.builds(
+    RegisterBroker,
+    st.sampled_from(["test", "other"]),
+    _brokers,
+    _ids,
+    _epochs,
+    _ids,
+    _ids,
+    _epochs,
+    st.just("host"),
+    st.integers(0, 70_000),
+    st.just("host"),
+    st.integers(0, 70_000),
+    st.none() | st.sampled_from(["a", "b"]),
+    st.integers(0, 1),
+)
+_defaults_of_clusters = st.builds(ClusterDefaults, st.integers(-1, 4), st.booleans(), st.booleans())
+# What only a quorum is asked for.
+quorum_commands: st.SearchStrategy[Command] = st.one_of(
+    st.builds(TakeOffice, _brokers, _epochs, _defaults_of_clusters),
+    _registrations,
+    st.builds(FenceBroker, _brokers, _epochs),
+    st.builds(UnfenceBroker, _brokers, _epochs, _epochs, _sets_of_partitions),
+    st.builds(ReportDamage, _brokers, _epochs, _sets_of_partitions),
+    st.builds(BeginShutdown, _brokers, _epochs),
+    st.builds(ForgetBroker, _brokers, _epochs),
+    st.builds(AlterPartitions, _brokers, _epochs, st.lists(_changes, max_size=3).map(tuple)),
+    st.builds(
+        ElectLeaders, st.sampled_from(["preferred", "unclean"]), st.none() | _sets_of_partitions
+    ),
+    st.builds(SetFeatureLevel, st.integers(-1, 3)),
 )
 commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(CreateTopic, _new_topics, _ids, _defaults, _seeds),

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
+from struct import pack
 
 import pytest
 from hypothesis import given, settings
@@ -31,6 +33,9 @@ _partitions = st.builds(
     st.integers(0, INT32_MAX).map(LeaderEpoch),
     st.integers(0, INT32_MAX),
     _lists,
+    st.booleans(),
+    st.booleans(),
+    st.integers(-1, INT32_MAX).map(LeaderEpoch),
 )
 _topics = st.builds(
     TopicInfo,
@@ -39,6 +44,8 @@ _topics = st.builds(
     st.lists(_partitions, min_size=1, max_size=4).map(tuple),
     st.dictionaries(_texts, _texts, max_size=3),
 )
+_SEVEN = (BrokerId(7),)
+_ONE_REPLICA = PartitionInfo(_SEVEN, _SEVEN, BrokerId(7), LeaderEpoch(3), 4, elr=_SEVEN)
 _counters = st.builds(
     Counters,
     st.integers(0, INT64_MAX),
@@ -98,14 +105,32 @@ def test_a_count_beyond_the_value_is_refused_before_anything_is_made() -> None:
 
 
 def test_a_later_format_is_named_in_a_sentence() -> None:
-    with pytest.raises(StorageError, match=r"format 2, .* reads formats up to 1") as caught:
-        decode_topic("a", b"\x02anything")
+    with pytest.raises(StorageError, match=r"format 3, .* reads formats up to 2") as caught:
+        decode_topic("a", b"\x03anything")
     assert not isinstance(caught.value, CorruptionError)
 
 
 def test_a_topic_without_partitions_or_replicas_is_refused() -> None:
-    head = b"\x01" + bytes(16) + bytes(4)
+    head = b"\x02" + bytes(16) + bytes(4)
     with pytest.raises(CorruptionError, match="no partitions"):
         decode_topic("a", head + bytes(4))
     with pytest.raises(CorruptionError, match="no replicas"):
-        decode_topic("a", head + b"\0\0\0\x01" + bytes(18))
+        decode_topic("a", head + b"\0\0\0\x01" + bytes(23))
+
+
+def test_flags_that_nobody_knows_are_refused() -> None:
+    topic = TopicInfo("a", topic_id(1), (_ONE_REPLICA,), {})
+    data = bytearray(encode_topic(topic))
+    # Behind the flags stand three sizes and three ids.
+    data[-19] |= 4
+    with pytest.raises(CorruptionError, match="flags"):
+        decode_topic("a", bytes(data))
+
+
+def test_a_topic_of_format_1_is_read_as_durable_and_never_led_uncleanly() -> None:
+    head = b"\x01" + topic_id(1).bytes + bytes(4) + b"\0\0\0\x01"
+    partition = pack(">iiiHHHii", 7, 3, 4, 1, 1, 0, 7, 7)
+    expected = replace(_ONE_REPLICA, elr=())
+    assert decode_topic("a", head + partition).partitions == (expected,)
+    with pytest.raises(CorruptionError, match="no replicas"):
+        decode_topic("a", head + bytes(18))

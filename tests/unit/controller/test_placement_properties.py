@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -78,3 +79,20 @@ def test_followers_of_one_leader_are_not_always_the_same_broker() -> None:
     placed = place(brokers(6), count=60, replication_factor=2, seed=1)
     followers = {replicas[1] for replicas in placed if replicas[0] == 1}
     assert len(followers) > 2
+
+
+@settings(deadline=None)
+@given(st.integers(2, 8), st.integers(1, 20), _seeds, st.data())
+def test_who_is_down_gets_a_replica_only_if_there_are_not_enough_others(
+    size: int, count: int, seed: int, data: st.DataObject
+) -> None:
+    known = brokers(size, [None, "a", "b"])
+    down = data.draw(st.sets(st.integers(1, size), max_size=size - 1))
+    known = [replace(one, is_fenced=one.broker_id in down) for one in known]
+    factor = data.draw(st.integers(1, size))
+    placed = place(known, count=count, replication_factor=factor, seed=seed)
+    up = size - len(down)
+    for replicas in placed:
+        assert len(replicas) == len(set(replicas)) == factor
+        assert replicas[0] not in down
+        assert len(set(replicas) & down) == max(0, factor - up)

@@ -11,7 +11,7 @@ from ottla.replication.log.append import Appended
 from ottla.replication.log.log import Log
 from ottla.replication.log.state import decode_producers, encode_producers, producers_key
 from ottla.replication.log.surgery import truncate
-from ottla.replication.producers import BATCHES_MAX, ProducerStates
+from ottla.replication.producers import BATCHES_MAX, PRODUCERS_MAX, ProducerStates
 from tests.builders import EPOCH, NOW_MS, OneLog, append, headers_of, produced
 
 PRODUCER = 7
@@ -160,8 +160,9 @@ def test_a_short_snapshot_is_corruption(cut: int) -> None:
 
 def test_a_snapshot_of_a_later_format_is_refused() -> None:
     value = encode_producers(states(header(0)))
-    with pytest.raises(CorruptionError, match="format version 2"):
-        decode_producers("t-0", b"\x02" + value[1:])
+    later = value[0] + 1
+    with pytest.raises(CorruptionError, match=f"format version {later}"):
+        decode_producers("t-0", bytes([later]) + value[1:])
 
 
 # -- in a log ----------------------------------------------------------------------------------
@@ -255,3 +256,51 @@ def test_a_follower_remembers_producers_as_its_leader_does() -> None:
         follower.append_as_follower(found.read(), now_ms=NOW_MS)
     assert list(follower.producers) == list(leader.producers)
     assert follower.epochs.latest == EPOCH
+
+
+# -- S4: how many are remembered ---------------------------------------------------------------
+
+
+def first_of(producer_id: int, offset: int, sequence: int = 0) -> BatchHeader:
+    return header(sequence, offset=offset)._replace(producer_id=producer_id)
+
+
+def crowd(count: int) -> ProducerStates:
+    """Return the states after so many producers have sent a batch each, in the order of ids."""
+    producers = ProducerStates()
+    one = header(0)
+    for number in range(count):
+        producers.record(one._replace(producer_id=number), Offset(number), NOW_MS)
+    return producers
+
+
+def test_s4_of_many_producers_the_longest_silent_are_forgotten() -> None:
+    producers = crowd(PRODUCERS_MAX)
+    # The very first speaks again, and the second becomes the longest silent.
+    producers.record(first_of(0, PRODUCERS_MAX, sequence=1), Offset(PRODUCERS_MAX), NOW_MS)
+    for number in range(3):
+        at = PRODUCERS_MAX + 1 + number
+        producers.record(first_of(10**9 + number, at), Offset(at), NOW_MS)
+    assert len(producers) == PRODUCERS_MAX
+    assert [one.producer_id for one in producers][:3] == [0, 4, 5]
+
+
+def test_s4_rule_62_a_forgotten_producer_that_goes_on_is_taken_for_an_unknown_one() -> None:
+    producers = crowd(PRODUCERS_MAX + 1)
+    assert producers.get(0) is None
+    assert producers.check(first_of(0, 0, sequence=17)) is None
+    with pytest.raises(RequestError):
+        producers.check(first_of(1, 0, sequence=17))
+
+
+def test_s4_s2_a_snapshot_keeps_the_order_in_which_producers_are_forgotten() -> None:
+    producers = crowd(PRODUCERS_MAX)
+    producers.record(first_of(0, PRODUCERS_MAX, sequence=1), Offset(PRODUCERS_MAX), NOW_MS)
+    restored = decode_producers("t-0", encode_producers(producers))
+    for states_of in (producers, restored):
+        for number in range(2):
+            at = PRODUCERS_MAX + 1 + number
+            states_of.record(first_of(10**9 + number, at), Offset(at), NOW_MS)
+    assert encode_producers(restored) == encode_producers(producers)
+    assert restored.get(0) is not None
+    assert restored.get(1) is None

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ottla.node.kafka.connection import Connection, Slot
+from ottla.node.kafka.memory import ReceiveMemory
 from ottla.proto.errors import RemoteProtocolError
 
 REQUEST_BYTES_MAX: Final = 8 << 20
@@ -28,12 +29,15 @@ class Waiter:
     request_bytes_max = REQUEST_BYTES_MAX
 
     def __init__(self) -> None:
+        self.memory = ReceiveMemory()
         self.frames: list[bytes] = []
         # Slots of requests whose answers a test gives itself.
         self.held: list[Slot] = []
         self.holds = False
         self.refuses: bytes | None = None
         self.is_serial = False
+        # Of what it holds, it makes fetches that wait.
+        self.waits = False
         self.broken: list[RemoteProtocolError] = []
         self.closings: list[str] = []
         self.time_ms = 0
@@ -46,6 +50,8 @@ class Waiter:
         slot = connection.open_slot(len(frame))
         if self.is_serial:
             connection.begin_serial()
+        if self.waits:
+            connection.begin_wait(lambda: None)
         if self.holds or self.is_serial:
             self.held.append(slot)
         else:

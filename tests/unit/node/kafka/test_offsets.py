@@ -304,13 +304,13 @@ def test_a_search_in_a_topic_that_is_deleted_ends(desk: Desk, long_search: Log, 
     manager = desk.broker.replicas.manager
 
     async def delete() -> None:
-        await desk.broker.replicas.remove(TopicPartition("t", 0))
+        await desk.broker.replicas.remove([TopicPartition("t", 0)])
         manager.remove_buried()
 
     refused = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
     lost = (ErrorCode.KAFKA_STORAGE_ERROR, -1)
     assert meanwhile(desk, steps, delete) in (refused, lost)
-    assert (long_search.offline, manager.offline) == (None, None)
+    assert (long_search.offline, manager.offline) == ("it was deleted", None)
 
 
 # ── OffsetForLeaderEpoch ──────────────────────────────────────────────────────────────────────

@@ -157,7 +157,8 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
     "everywhere, without an advertised address": (
         {"listeners": "CLIENT://0.0.0.0:9092"},
         "advertised.listeners must say which address others should use for CLIENT, "
-        "because listeners opens it on every address (0.0.0.0:9092).",
+        "because listeners opens it on every address (0.0.0.0:9092): for example "
+        "advertised.listeners=CLIENT://localhost:9092.",
     ),
     "advertised HTTP": (
         {"advertised.listeners": "HTTP://a:1"},

@@ -118,12 +118,12 @@ def test_a_record_under_no_name_of_a_partition_stops_nobody(tmp_path: Path, name
 
 def test_a_record_of_a_future_version_is_neither_rebuilt_nor_written_over(tmp_path: Path) -> None:
     node = filled(tmp_path)
-    value = b"\x02" + encode_state(node.state())[1:]
+    value = b"\x03" + encode_state(node.state())[1:]
     node.commit({partition_key("t-0"): value})
     before = node.logs()
     with node.started() as running:
         assert running.log.offline is not None
-        assert "version 2" in running.log.offline
+        assert "version 3" in running.log.offline
         assert VICTIM in running.report.damaged
         assert running.store.get(partition_key("t-0")) == value
         require_neighbour(running)
@@ -155,7 +155,7 @@ def test_an_epoch_beyond_the_end_is_forgotten_and_one_at_the_end_is_kept(tmp_pat
         assert notes == [f"epochs beyond the end {END} forgotten"]
 
 
-@pytest.mark.parametrize("value", [b"", b"garbage", b"\x01\xff\xff\xff\xff", b"\x02" + bytes(4)])
+@pytest.mark.parametrize("value", [b"", b"garbage", b"\x02\xff\xff\xff\xff", b"\x03" + bytes(4)])
 def test_a_garbage_snapshot_of_producers_is_replaced_by_the_batches(
     tmp_path: Path, value: bytes
 ) -> None:

@@ -1,0 +1,213 @@
+"""The partitions of a broker follow the metadata, also when the disk does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from ottla.controller.image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
+from ottla.node.config import load_node_options
+from ottla.node.metrics import Metrics
+from ottla.node.options import NodeOptions
+from ottla.node.reconcile import Reconcile
+from ottla.proto.errors import ErrorCode, StorageError
+from ottla.proto.ids import BrokerId, LeaderEpoch, TopicPartition
+from ottla.replication.log.manager import LogManager, StartReport
+from ottla.replication.replicas import Replicas
+from ottla.replication.settings import LogSettings
+from ottla.replication.storage.memory import MemoryFiles, MemoryStateStore
+from tests.builders import NOW_MS, produced
+
+ME = BrokerId(1)
+EMPTY = MetadataImage(0, "c", ME, {ME: BrokerInfo(ME, "localhost", 9092)})
+ORDERS = TopicPartition("orders", 0)
+
+
+def topic(name: str, number: int, *, count: int = 1, epoch: int = 0) -> TopicInfo:
+    one = PartitionInfo((ME,), (ME,), ME, LeaderEpoch(epoch), 0)
+    return TopicInfo(name, UUID(int=number), (one,) * count, {})
+
+
+def image(*topics: TopicInfo) -> MetadataImage:
+    return replace(
+        EMPTY,
+        topics={one.name: one for one in topics},
+        topic_names={one.topic_id: one.name for one in topics},
+    )
+
+
+class Disk:
+    """What survives a restart."""
+
+    def __init__(self) -> None:
+        self.files = MemoryFiles()
+        self.files.make_dir("/data")
+        self.records: dict[bytes, bytes] = {}
+
+    def names(self) -> list[str]:
+        return self.files.list_dir("/data")
+
+
+class Place:
+    """A broker's partitions, from a start to the next."""
+
+    def __init__(self, disk: Disk, executor: ThreadPoolExecutor) -> None:
+        self.manager = LogManager(
+            disk.files, MemoryStateStore(disk.records), "/data", lambda name: LogSettings()
+        )
+        self.report: StartReport = self.manager.open(now_ms=NOW_MS)
+        self.replicas = Replicas(self.manager, executor, observe_sync=lambda seconds: None)
+        options = NodeOptions(load_node_options(path=None, environment={}, flags={}))
+        self.reconcile = Reconcile(ME, self.replicas, options, Metrics(version="test"))
+
+    async def begin(self, first: MetadataImage) -> None:
+        await self.reconcile.begin(first, self.report.damaged)
+
+    def write(self, value: bytes, name: str = "orders") -> None:
+        replica = self.replicas.get(name, 0)
+        assert replica is not None
+        replica.append([produced(value)], now_ms=NOW_MS)
+        replica.log.sync()
+
+    def ends(self) -> Mapping[str, int]:
+        return {str(one.partition): one.log.end_offset for one in self.replicas}
+
+
+def run(story: object) -> None:
+    with ThreadPoolExecutor(2) as executor:
+        asyncio.run(story(executor))  # type: ignore[operator]  # an async function of the executor
+
+
+def test_logs_come_and_go_with_their_topics() -> None:
+    async def story(executor: ThreadPoolExecutor) -> None:
+        disk = Disk()
+        place = Place(disk, executor)
+        await place.begin(EMPTY)
+        await place.reconcile.obey(image(topic("orders", 1, count=3), topic("other", 2)))
+        assert disk.names() == ["orders-0", "orders-1", "orders-2", "other-0"]
+        await place.reconcile.obey(image(topic("other", 2)))
+        place.manager.remove_buried()
+        assert disk.names() == ["other-0"]
+
+    run(story)
+
+
+def test_rule_5_a_topic_that_is_made_again_begins_empty() -> None:
+    async def story(executor: ThreadPoolExecutor) -> None:
+        disk = Disk()
+        place = Place(disk, executor)
+        await place.begin(image(topic("orders", 1)))
+        place.write(b"old")
+        await place.reconcile.obey(image(topic("orders", 2)))
+        assert place.ends() == {"orders-0": 0}
+
+    run(story)
+
+
+def test_s1_a_log_of_another_topic_of_this_name_is_set_aside_at_a_start() -> None:
+    # A deletion was committed and its logs were not removed: the disk had failed.
+    async def story(executor: ThreadPoolExecutor) -> None:
+        disk = Disk()
+        place = Place(disk, executor)
+        await place.begin(image(topic("orders", 1, epoch=7)))
+        place.write(b"old")
+        place = Place(disk, executor)
+        await place.begin(image(topic("orders", 2)))
+        assert place.ends() == {"orders-0": 0}
+        assert disk.names() == ["orders-0", "orders-0.0-stray"]
+        place.write(b"new")
+        assert place.ends() == {"orders-0": 1}
+
+    run(story)
+
+
+def test_y3_a_disk_that_is_offline_is_told_and_no_old_log_is_taken_for_a_new_topic() -> None:
+    async def story(executor: ThreadPoolExecutor) -> None:
+        disk = Disk()
+        place = Place(disk, executor)
+        await place.begin(image(topic("orders", 1)))
+        place.write(b"old")
+        place.manager.offline = "EIO"
+        with pytest.raises(StorageError, match="EIO"):
+            await place.reconcile.obey(EMPTY)
+        with pytest.raises(StorageError, match="EIO"):
+            await place.reconcile.obey(image(topic("orders", 2)))
+        assert place.replicas.get("orders", 0) is None
+        assert place.replicas.refusal("orders", 0).code is ErrorCode.KAFKA_STORAGE_ERROR
+
+    run(story)
+
+
+def test_y3_a_log_that_could_not_be_made_is_made_with_the_next_image() -> None:
+    async def story(executor: ThreadPoolExecutor) -> None:
+        disk = Disk()
+        place = Place(disk, executor)
+        await place.begin(EMPTY)
+        place.manager.offline = "for a moment"
+        with pytest.raises(StorageError):
+            await place.reconcile.obey(image(topic("orders", 1)))
+        assert place.replicas.refusal("orders", 0).code is ErrorCode.KAFKA_STORAGE_ERROR
+        place.manager.offline = None
+        await place.reconcile.obey(image(topic("orders", 1), topic("other", 2)))
+        assert place.ends() == {"orders-0": 0, "other-0": 0}
+
+    run(story)
+
+
+def _remove_directory(disk: Disk, name: str) -> None:
+    for file in disk.files.list_dir(f"/data/{name}"):
+        disk.files.remove(f"/data/{name}/{file}")
+    disk.files.remove_dir(f"/data/{name}")
+
+
+def test_y1_a_lost_partition_is_not_begun_anew_until_its_topic_is_deleted() -> None:
+    async def story(executor: ThreadPoolExecutor) -> None:
+        disk = Disk()
+        place = Place(disk, executor)
+        await place.begin(image(topic("orders", 1)))
+        place.write(b"old")
+        _remove_directory(disk, "orders-0")
+        place = Place(disk, executor)
+        await place.begin(image(topic("orders", 1)))
+        assert place.replicas.refusal("orders", 0).code is ErrorCode.KAFKA_STORAGE_ERROR
+        await place.reconcile.obey(EMPTY)
+        place = Place(disk, executor)
+        await place.begin(image(topic("orders", 2)))
+        assert place.ends() == {"orders-0": 0}
+
+    run(story)
+
+
+def test_the_record_of_a_deleted_topic_whose_files_are_gone_is_nobodys_heritage() -> None:
+    async def story(executor: ThreadPoolExecutor) -> None:
+        disk = Disk()
+        place = Place(disk, executor)
+        await place.begin(image(topic("orders", 1)))
+        place.write(b"old")
+        _remove_directory(disk, "orders-0")
+        place = Place(disk, executor)
+        await place.begin(EMPTY)
+        assert not place.replicas.is_lost(ORDERS)
+        assert disk.records == {}
+
+    run(story)
+
+
+def test_a_log_from_a_later_epoch_than_the_metadata_is_not_written_to() -> None:
+    async def story(executor: ThreadPoolExecutor) -> None:
+        disk = Disk()
+        place = Place(disk, executor)
+        await place.begin(image(topic("orders", 1, epoch=7)))
+        place.write(b"old")
+        place = Place(disk, executor)
+        await place.begin(image(topic("orders", 1, epoch=3)))
+        assert place.replicas.get("orders", 0) is None
+        assert "epoch 7" in place.replicas.refusal("orders", 0).sentence
+        assert disk.names() == ["orders-0"]
+
+    run(story)
