@@ -1,0 +1,1 @@
+"""Members that agree on commands by Raft, without the hazards of the library that does it."""
