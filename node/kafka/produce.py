@@ -290,9 +290,10 @@ class Produce:
         if isinstance(appended, RequestError):
             # Not itself: it and this frame would hold each other until the next collection.
             raise RequestError(appended.code, appended.sentence)
-        metrics.bytes_in += len(records)
-        metrics.messages_in += int.from_bytes(records[_COUNT_AT:_HEADER_BYTES], "big")
         metrics.produce_requests += 1
+        if not appended.is_duplicate:
+            metrics.bytes_in += len(records)
+            metrics.messages_in += int.from_bytes(records[_COUNT_AT:_HEADER_BYTES], "big")
         answer = PartitionAnswer(
             index, 0, appended.first_offset, appended.append_time_ms, replica.log.start_offset
         )
@@ -334,8 +335,6 @@ class RefusedWithoutAcksError(RemoteProtocolError):
 
 
 _UNKNOWN_PARTITION: Final = RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-
-
 # What a producer may have missed because retention was faster: it is told where the log starts.
 _BY_PRODUCER: Final = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

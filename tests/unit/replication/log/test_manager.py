@@ -279,10 +279,10 @@ def test_m3_one_transaction_moves_all_the_recovery_points() -> None:
     store = CountingStore()
     manager = LogManager(files, store, "/data", lambda topic: small_settings())
     manager.open(now_ms=NOW_MS)
-    for number in range(50):
+    for number in range(30):
         lead(manager, TopicPartition("t", number), b"a")
     before = store.commits
-    assert manager.checkpoint() == 50
+    assert manager.checkpoint() == 30
     assert store.commits == before + 1
     assert manager.checkpoint() == 0
     assert store.commits == before + 1
