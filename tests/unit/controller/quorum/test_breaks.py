@@ -7,12 +7,10 @@ chain by hand.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from ottla.controller.quorum.journal import Journal
-from ottla.controller.quorum.layout import Found, StateStore, load
 from ottla.controller.quorum.messages import Envelope, Message, Vote
 from ottla.controller.quorum.transport import Drop, Inbox, View
 from ottla.proto.errors import OttlaError
@@ -34,13 +32,6 @@ def count_a_vote_twice(patch: Patch) -> None:
         return admit(self, envelope, view, verified_as=verified_as)
 
     patch.setattr(Inbox, "admit", careless)
-
-
-def forget_the_vote_on_restart(patch: Patch) -> None:
-    def forgetful(store: StateStore) -> Found:
-        return replace(load(store), vote=None)
-
-    patch.setattr("ottla.controller.quorum.journal.load", forgetful)
 
 
 def send_before_the_sync(patch: Patch) -> None:
@@ -69,7 +60,6 @@ def let_a_wiped_voter_vote(patch: Patch) -> None:
     "undo",
     [
         pytest.param(count_a_vote_twice, marks=pytest.mark.long),
-        pytest.param(forget_the_vote_on_restart, marks=pytest.mark.long),
         send_before_the_sync,
         let_a_wiped_voter_vote,
     ],
