@@ -33,6 +33,10 @@ $(STAMP): locks/dev.lock pyproject.toml
 run: install ## a node at localhost:9092, its data in data/, until Ctrl-C: make run [OPTIONS="KEY=VALUE …"]
 	@exec $(BIN)/ottla node $(OPTIONS)
 
+.PHONY: cluster
+cluster: install ## three nodes at localhost:9092 to 9094, their data in data-cluster/, until Ctrl-C
+	@exec $(BIN)/ottla cluster start --nodes 3
+
 .PHONY: test
 test: install ## everything that needs no Docker and no Java; ends in one line
 	@$(SUITE) test
@@ -88,6 +92,10 @@ bench: install ## what this machine can do, and the log beside it
 .PHONY: bench-node
 bench-node: install ## a node beside a loop that keeps no promise, driven by librdkafka
 	$(BIN)/python -m bench.node
+
+.PHONY: protos
+protos: install ## write proto/gen anew from proto/*.proto
+	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=proto/gen --pyi_out=proto/gen proto/*.proto
 
 .PHONY: docs
 docs: install ## write docs/generated anew from the tables

@@ -67,17 +67,6 @@ class TakeProducerIds:
 
 
 @dataclass(frozen=True, slots=True)
-class StartLeading:
-    """The broker of a cluster of one has started: what it leads, it leads under a new leader epoch.
-
-    It may have lost the end of a log, and will give the same offsets to other records. By the
-    epoch a reader can tell the ones from the others.
-    """
-
-    broker_id: BrokerId
-
-
-@dataclass(frozen=True, slots=True)
 class TakeOffice:
     """The first command of an active controller. Its outcome gives the epoch of the office."""
 
@@ -204,7 +193,6 @@ Command = (
     | CreatePartitions
     | ChangeConfigs
     | TakeProducerIds
-    | StartLeading
     | TakeOffice
     | RegisterBroker
     | FenceBroker

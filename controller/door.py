@@ -100,6 +100,9 @@ class BeatAnswer:
     is_fenced: bool = True
     # The controlled shutdown is done (rule 12).
     may_exit: bool = False
+    # How far the metadata has come at the controller: whoever follows another one can tell that it
+    # falls behind.
+    version: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,7 @@ class Door(Protocol):
     """One controller, as a broker sees it."""
 
     async def register(self, wanted: Registration) -> Registered | NotActive | Denied:
-        """Begin a life as a broker. Asked again for the same incarnation, the answer is the same."""
+        """Begin a life as a broker; the same incarnation may ask again, for the same answer."""
 
     def open_line(self) -> Line:
         """Begin to tell the controller how this broker is."""
@@ -154,5 +157,5 @@ class Door(Protocol):
     def follow(self, version: int, digest: bytes) -> AsyncIterator[News]:
         """Give the metadata after `version`, for ever; a whole image if the deltas are not there.
 
-        −1 for whoever has nothing. Any controller can be asked. Raises `DoorClosedError` at its end.
+        −1 for whoever has nothing. Any controller can be asked. Ends with `DoorClosedError`.
         """

@@ -1,19 +1,17 @@
-"""The parts of an image as bytes, for the node's state store.
+"""A topic and its partitions as bytes, within snapshots and deltas.
 
-One value per topic, so that a change costs what it changes, whatever else there is. Each value
-begins with a format number. The store seals values with a checksum, so bytes that cannot be read
-here are a mistake of ours or another program's work: they are refused, never guessed at.
+There are thousands of partitions, so these have a layout of their own. What carries them has a
+checksum, so bytes that cannot be read here are a mistake of ours or another program's work: they
+are refused, never guessed at.
 
-A topic is its id, its options, and its partitions (format 2, big-endian):
+A topic is its id, its options, and its partitions (format 1, big-endian):
 
   u8 format | 16 bytes id | options | u32 partitions | each as below
   options: u32 count | each: u32 length, UTF-8 name, u32 length, UTF-8 value
   partition: i32 leader (−1: none), i32 leader epoch, i32 partition epoch, i32 last unclean epoch,
              u8 flags (1 durable, 2 recovering), u16 replicas, u16 isr, u16 elr, their ids as i32
 
-Format 1, which is read still, had neither the last unclean epoch nor the flags.
-
-Not here: the keys (`stored.py`) and the checksums (the store).
+Not here: everything else that has bytes (`parts.py`), and the checksums (`snapshot.py`).
 
 N1  what was encoded decodes to an equal value
 N2  anything else raises `CorruptionError`, or `StorageError` if it is of a later format
@@ -22,35 +20,23 @@ N2  anything else raises `CorruptionError`, or `StorageError` if it is of a late
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from struct import Struct, pack
 from typing import Final
 
 from ottla.controller.image import PartitionInfo, TopicInfo
 from ottla.controller.shapes import Reader
 from ottla.proto.errors import StorageError
-from ottla.proto.ids import NO_EPOCH, BrokerId, LeaderEpoch, ProducerId
+from ottla.proto.ids import BrokerId, LeaderEpoch
 from ottla.proto.kafka.uuids import uuid_of
 
-_FORMAT: Final = 2
+_FORMAT: Final = 1
 _ID_BYTES: Final = 16
 _NO_LEADER: Final = -1
 _BYTE: Final = Struct(">B")
 _COUNT: Final = Struct(">I")
 _PARTITION: Final = Struct(">iiiiBHHH")
-_PARTITION_OF_FORMAT_1: Final = Struct(">iiiHHH")
 _DURABLE: Final = 1
 _RECOVERING: Final = 2
-_COUNTERS: Final = Struct(">Bqqq")
-
-
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """What counts the whole image and belongs to no part of it."""
-
-    version: int
-    next_producer_id: ProducerId
-    broker_epoch: int
 
 
 def encode_topic(topic: TopicInfo) -> bytes:
@@ -61,13 +47,12 @@ def encode_topic(topic: TopicInfo) -> bytes:
 
 
 def decode_topic(name: str, data: bytes) -> TopicInfo:
-    reader = Reader(data, f"The stored topic {name!r}")
-    found = _require_format(reader)
+    reader = Reader(data, f"The topic {name!r}")
+    _require_format(reader)
     topic_id = uuid_of(reader.take(_ID_BYTES))
     configs = _read_options(reader)
-    count = reader.count(_PARTITION_OF_FORMAT_1.size)
-    read = _partition_of_format_1 if found == 1 else read_partition
-    partitions = tuple(read(reader) for _ in range(count))
+    count = reader.count(_PARTITION.size)
+    partitions = tuple(read_partition(reader) for _ in range(count))
     reader.require_end()
     if not partitions:
         raise reader.garbage("it has no partitions")
@@ -107,51 +92,6 @@ def read_partition(reader: Reader) -> PartitionInfo:
     )
 
 
-def _partition_of_format_1(reader: Reader) -> PartitionInfo:
-    leader, leader_epoch, partition_epoch, *sizes = reader.unpack(_PARTITION_OF_FORMAT_1)
-    replicas, isr, elr = (reader.brokers(size) for size in sizes)
-    if not replicas:
-        raise reader.garbage("a partition has no replicas")
-    return PartitionInfo(
-        replicas=replicas,
-        isr=isr,
-        leader=None if leader == _NO_LEADER else BrokerId(leader),
-        leader_epoch=LeaderEpoch(leader_epoch),
-        partition_epoch=partition_epoch,
-        elr=elr,
-        last_unclean_epoch=NO_EPOCH,
-    )
-
-
-def encode_configs(configs: Mapping[str, str]) -> bytes:
-    return _BYTE.pack(_FORMAT) + _options(configs)
-
-
-def decode_configs(name: str, data: bytes) -> dict[str, str]:
-    reader = Reader(data, f"The stored options of broker {name!r}")
-    _require_format(reader)
-    configs = _read_options(reader)
-    reader.require_end()
-    return configs
-
-
-def encode_counters(counters: Counters) -> bytes:
-    return _COUNTERS.pack(
-        _FORMAT, counters.version, counters.next_producer_id, counters.broker_epoch
-    )
-
-
-def decode_counters(data: bytes) -> Counters:
-    reader = Reader(data, "The stored counters of the metadata")
-    _require_format(reader)
-    reader.rewind()
-    _, version, next_producer_id, broker_epoch = reader.unpack(_COUNTERS)
-    reader.require_end()
-    if min(version, next_producer_id, broker_epoch) < 0:
-        raise reader.garbage("a counter is negative")
-    return Counters(version, ProducerId(next_producer_id), broker_epoch)
-
-
 def _options(configs: Mapping[str, str]) -> bytes:
     parts = [_COUNT.pack(len(configs))]
     for text in (text for pair in configs.items() for text in pair):
@@ -169,7 +109,7 @@ def _read_text(reader: Reader) -> str:
     return reader.text(reader.count(1))
 
 
-def _require_format(reader: Reader) -> int:
+def _require_format(reader: Reader) -> None:
     found = reader.take(1)[0]
     if found > _FORMAT:
         raise StorageError(
@@ -178,4 +118,3 @@ def _require_format(reader: Reader) -> int:
         )
     if not found:
         raise reader.garbage("there is no format 0")
-    return found

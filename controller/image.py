@@ -3,7 +3,7 @@
 An image is a value. Whoever holds one may keep it, compare it, and answer from it while the next
 one is being made; nobody changes one. The next one shares with it everything that stayed the same.
 
-Not here: how the next image is made (`state.py`) and who agrees on it (`solo.py`, the quorum).
+Not here: how the next image is made (`state.py`) and who agrees on it (`quorum/`).
 
 G1  versions only grow, and a different image has a different version
 G2  `topic_names` is the inverse of `topics`, by topic id

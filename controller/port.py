@@ -1,11 +1,14 @@
-"""What a node asks of the controller, whoever that is: itself alone, or a quorum.
+"""What a node asks of the controllers, wherever the active one of them runs.
 
 Every answer comes after the change is durable and every listener has seen the image that holds it,
 so a client that was told "created" finds what it created on the node that told it.
 
 Lists of wishes are answered one by one, in order: a refused wish does not spoil its neighbours. A
-`RequestError` in an answer refuses one wish; `StorageError` out of any of these calls means that
-the outcome of the whole call is unknown and that this controller is at its end.
+`RequestError` is an answer to one wish. Its code says what is known of the wish:
+  REQUEST_TIMED_OUT  it may or may not have happened, or has, and this node does not see it yet
+  NOT_CONTROLLER     it did not happen: no controller was active; ask again
+  any other          it did not happen, and why
+Where there is no list, it is raised. `client` is who wishes, for the log of the active controller.
 
 Not here: the names and numbers that Kafka's requests use (`ottla.node.kafka`).
 """
@@ -14,11 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from ottla.controller.image import MetadataImage, TopicInfo
 from ottla.proto.errors import RequestError
 from ottla.proto.ids import BrokerId
+
+if TYPE_CHECKING:
+    from ottla.controller.commands import ElectionKind
+    from ottla.controller.door import QuorumView
 
 ConfigKind = Literal["topic", "broker"]
 # Awaited with every new image, in the order of versions.
@@ -81,23 +88,52 @@ class Controller(Protocol):
     def image(self) -> MetadataImage:
         """The newest image that this node knows."""
 
+    @property
+    def applied_version(self) -> int:
+        """The version that every listener has seen; −1 before the first."""
+
     def watch(self, listener: Listener) -> None:
         """Have `listener` awaited with each new image before the change is answered."""
 
     async def create_topics(
-        self, wanted: Sequence[NewTopic], *, validate_only: bool
+        self, wanted: Sequence[NewTopic], *, validate_only: bool, client: str = ""
     ) -> list[TopicInfo | RequestError]:
         """Make topics. With `validate_only`, say what would happen and change nothing."""
 
-    async def delete_topics(self, topics: Sequence[str]) -> list[RequestError | None]: ...
+    async def delete_topics(
+        self, topics: Sequence[str], *, client: str = ""
+    ) -> list[RequestError | None]: ...
 
     async def create_partitions(
-        self, wanted: Sequence[NewPartitions], *, validate_only: bool
+        self, wanted: Sequence[NewPartitions], *, validate_only: bool, client: str = ""
     ) -> list[RequestError | None]: ...
 
     async def change_configs(
-        self, changes: Sequence[ConfigChange], *, validate_only: bool
+        self, changes: Sequence[ConfigChange], *, validate_only: bool, client: str = ""
     ) -> list[RequestError | None]: ...
 
     async def take_producer_ids(self) -> range:
         """Return ids that nobody was given before and nobody else will be given."""
+
+    async def elect_leaders(
+        self,
+        kind: ElectionKind,
+        partitions: Sequence[tuple[str, int]] | None,
+        *,
+        client: str = "",
+    ) -> list[tuple[str, int, RequestError | None]]:
+        """Give partitions the leader they should have; None: all that do not have it.
+
+        The codes are Kafka's: ELECTION_NOT_NEEDED (only where a partition was named),
+        PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+
+    async def set_feature_level(
+        self, level: int, *, validate_only: bool, client: str = ""
+    ) -> RequestError | None: ...
+
+    async def forget_broker(self, broker_id: BrokerId, *, client: str = "") -> RequestError | None:
+        """Take a broker that is down and holds nothing out of the cluster."""
+
+    async def describe_quorum(self) -> QuorumView:
+        """Say how the quorum is, as its leader sees it. Raises `RequestError`."""

@@ -162,7 +162,6 @@ def _row(number: int, command: type[Command], /, **fields: Shape[Any]) -> Kind:
     return Kind(number, 1, command, record(command, **fields))
 
 
-# `StartLeading` is no row: the controller of a cluster of one asks nobody.
 KINDS: Final = (
     _row(1, TakeOffice, node_id=NUMBER, expected_epoch=NUMBER, defaults=DEFAULTS),
     Kind(2, 1, RegisterBroker, _REGISTER),
@@ -187,9 +186,7 @@ _REQUEST: Final = record(RequestId, node_id=NUMBER, epoch=NUMBER, sequence=NUMBE
 
 def encode_proposal(proposal: Proposal) -> bytes:
     """Return the bytes, or raise `RequestError` if this cannot be one command."""
-    kind = _BY_COMMAND.get(type(proposal.command))
-    if kind is None:
-        raise RequestError(ErrorCode.INVALID_REQUEST, "This is no command for a quorum.")
+    kind = _BY_COMMAND[type(proposal.command)]
     out = bytearray([_FORMAT])
     NUMBER.write(out, kind.level)
     NUMBER.write(out, kind.number)

@@ -1,6 +1,6 @@
 """The metadata as a state machine: an image and a command give the next image and an outcome.
 
-Not here: where commands come from and how the outcome is kept (`solo.py`, `replay.py`), and
+Not here: where commands come from and how the outcome is kept (`replay.py`), and
 whether a topic's options can be obeyed, which depends on the node that is asked.
 
 A1  `apply` is total: it raises for no command, however absurd; what cannot be done is refused
@@ -37,12 +37,11 @@ from ottla.controller.commands import (
     RegisterBroker,
     ReportDamage,
     SetFeatureLevel,
-    StartLeading,
     TakeOffice,
     TakeProducerIds,
     UnfenceBroker,
 )
-from ottla.controller.image import ALL_BROKERS, MetadataImage, PartitionInfo, TopicInfo
+from ottla.controller.image import ALL_BROKERS, MetadataImage, TopicInfo
 from ottla.controller.outcome import Outcome, Refusal, refused
 from ottla.controller.partitions import alter_partitions, elect_leaders, retuned, with_topics
 from ottla.controller.topics import (
@@ -52,7 +51,7 @@ from ottla.controller.topics import (
     delete_topic,
 )
 from ottla.proto.errors import ErrorCode, RequestError
-from ottla.proto.ids import INT64_MAX, BrokerId, LeaderEpoch, ProducerId
+from ottla.proto.ids import INT64_MAX, BrokerId, ProducerId
 
 __all__ = ["PARTITIONS_AT_ONCE_MAX", "Outcome", "Refusal", "apply", "configs_after"]
 
@@ -134,27 +133,6 @@ def _take_producer_ids(
     return changed, Outcome(producer_ids=range(first, end))
 
 
-def _start_leading(image: MetadataImage, command: StartLeading) -> tuple[MetadataImage, Outcome]:
-    led = [
-        replace(topic, partitions=tuple(_led_anew(one, command) for one in topic.partitions))
-        for topic in image.topics.values()
-        if any(one.leader == command.broker_id for one in topic.partitions)
-    ]
-    if not led:
-        return image, Outcome()
-    return with_topics(image, led), Outcome(topics=tuple(topic.name for topic in led))
-
-
-def _led_anew(partition: PartitionInfo, command: StartLeading) -> PartitionInfo:
-    if partition.leader != command.broker_id:
-        return partition
-    return replace(
-        partition,
-        leader_epoch=LeaderEpoch(partition.leader_epoch + 1),
-        partition_epoch=partition.partition_epoch + 1,
-    )
-
-
 def _set_feature_level(
     image: MetadataImage, command: SetFeatureLevel
 ) -> tuple[MetadataImage, Outcome]:
@@ -192,7 +170,6 @@ _TABLE: Final[Mapping[type[Command], Callable[[MetadataImage, Any], Next]]] = {
     RegisterBroker: register_broker,
     ReportDamage: report_damage,
     SetFeatureLevel: _set_feature_level,
-    StartLeading: _start_leading,
     TakeOffice: take_office,
     TakeProducerIds: _take_producer_ids,
     UnfenceBroker: unfence_broker,

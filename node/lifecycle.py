@@ -1,11 +1,16 @@
-"""The life of a node: starting, recovering, serving, stopping.
+"""The life of a node: starting, joining its cluster, serving, stopping.
 
-The order of a start: take the addresses (so that a second node is refused before it touches
-anything), tell about health, open and recover the data directory, obey the metadata, and only then
-let clients in. The order of a stop is the other way round, and ends with the marker that proves it
-was clean.
+The order of a start:
+  1. take the addresses, so that a second node is refused before it touches anything
+  2. tell about health; take the data directory; answer other nodes who this is
+  3. at the same time: recover every log, and become a member of the quorum
+  4. follow the metadata, register as a broker, make the partitions what the metadata says
+  5. be unfenced; only then let clients in
 
-Not here: what the parts are (`wiring.py`).
+A stop goes the other way round: leaders move first, requests are answered, logs closed, and the
+marker that proves a clean end is written last.
+
+Not here: this node as a controller (`voter.py`) and as a broker (`brokering.py`).
 """
 
 from __future__ import annotations
@@ -17,15 +22,36 @@ import os
 import signal
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from ottla.node.clock import Clock
-from ottla.node.housekeeping import Housekeeping
+from ottla.controller.door import Door
+from ottla.controller.election import min_insync_of
+from ottla.controller.quorum.port import Role
+from ottla.node.brokering import Brokering, Premises
+from ottla.node.clock import Clock, new_uuid
+from ottla.node.data import Data, data_dir_of, open_data
+from ottla.node.facts import (
+    BrokerFacts,
+    QuorumFacts,
+    broker_readings,
+    forming_facts,
+    quorum_facts,
+    quorum_readings,
+    why_not_ready,
+)
 from ottla.node.http import HttpListener
+from ottla.node.internal.channels import Channels
+from ottla.node.internal.identity import WhoIAm, identity_handler, quorum_service
+from ottla.node.internal.listener import InternalListener
+from ottla.node.internal.probe import Probe
+from ottla.node.internal.remote import RemoteDoor
+from ottla.node.internal.service import cluster_handlers
+from ottla.node.internal.tls import Tls
 from ottla.node.kafka.connection import Connection
-from ottla.node.kafka.dispatch import Dispatch
 from ottla.node.kafka.listener import Listener
 from ottla.node.logs import logger
 from ottla.node.metrics import Metrics, Reading
@@ -39,21 +65,17 @@ from ottla.node.status import (
     partition_statuses,
     replica_readings,
 )
-from ottla.node.wiring import Opened, data_dir_of, listener_settings, open_broker
-from ottla.proto.errors import InvariantError
+from ottla.node.voter import QUORUM_NAME, Surroundings, Voter
+from ottla.node.wiring import Logs, listener_settings, open_logs
+from ottla.proto.errors import ConfigError, InvariantError, OttlaError, StorageError
 from ottla.proto.options import node as node_rows
-from ottla.proto.options import topic as topic_rows
 from ottla.proto.options.endpoints import Address
 from ottla.proto.options.load import advertised_of, listeners_of
-from ottla.proto.options.topic import effective_min_insync
 
 _log = logger("node.lifecycle")
 
 # Where a running node says where it listens, for whoever gave it port 0.
 ADDRESSES_NAME: Final = ".addresses.json"
-# For requests that wait for the disk when a stop begins.
-_DRAIN_ROUND_S: Final = 0.01
-_DRAIN_ROUNDS: Final = 500
 _GC_THRESHOLDS: Final = (10_000, 20, 20)
 EXIT_STOPPED: Final = 0
 EXIT_BUG: Final = 70
@@ -63,7 +85,9 @@ class Phase(Enum):
     """How far a node has come; only one that serves is ready."""
 
     STARTING = "starting"
-    RECOVERING = "recovering"
+    FORMING = "meeting the other voters"
+    RECOVERING = "recovering its logs"
+    JOINING = "registering with the controllers"
     SERVING = "serving"
     STOPPING = "stopping"
 
@@ -86,58 +110,96 @@ class Node:
         self._clock: Final = Clock()
         self._metrics: Final = Metrics(version=version)
         self._began_ms: Final = self._clock.monotonic_ms()
+        self._me: Final = WhoIAm(options.node_id, new_uuid())
+        self._roles: Final = options.static.value_of(node_rows.PROCESS_ROLES)
         self._phase = Phase.STARTING
-        self._opened: Opened | None = None
-        self._listener: Listener | None = None
+        self._internal: InternalListener | None = None
+        self._voter: Voter | None = None
+        self._brokering: Brokering | None = None
         self._stopping: Final = asyncio.Event()
         self._exit_code = EXIT_STOPPED
+        self._fatal: OttlaError | None = None
         self.addresses: dict[str, Address] = {}
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self._roles
 
     # -- what the pages show ---------------------------------------------------------------------
 
     def status(self) -> NodeStatus:
-        opened = self._opened
+        brokering = self._brokering
         return NodeStatus(
             node_id=self.options.node_id,
-            cluster_id="" if opened is None else opened.broker.cluster_id,
+            cluster_id=self._me.cluster_id,
             version=self._version,
-            roles=self.options.static.value_of(node_rows.PROCESS_ROLES),
+            roles=self._roles,
             listeners={name: str(address) for name, address in self.addresses.items()},
             uptime_ms=self._clock.monotonic_ms() - self._began_ms,
-            partition_count=0 if opened is None else len(opened.broker.replicas),
+            partition_count=0 if brokering is None else len(brokering.replicas),
             not_ready=self._not_ready(),
+            quorum=self._quorum_facts(),
+            broker=self._broker_facts(),
         )
 
     def _not_ready(self) -> str | None:
+        if self._phase is Phase.STOPPING:
+            return "the node is stopping"
+        waiting = why_not_ready(self._quorum_facts(), self._broker_facts())
         if self._phase is not Phase.SERVING:
-            return f"the node is {self._phase.value}"
-        assert self._opened is not None
-        offline = self._opened.broker.replicas.manager.offline
+            return waiting or f"the node is {self._phase.value}"
+        if self._brokering is None:
+            return waiting
+        offline = self._brokering.replicas.manager.offline
         if offline is not None:
             return f"the data directory is offline: {offline}"
-        refusal = self._opened.controller.refusal
-        return None if refusal is None else f"no change can be made any more: {refusal}"
+        trouble = self._brokering.controller.following.trouble
+        return waiting if trouble is None else f"the metadata cannot be obeyed: {trouble}"
+
+    def _quorum_facts(self) -> QuorumFacts | None:
+        if self._voter is None:
+            return None
+        status = self._voter.status
+        if status is None:
+            return forming_facts(self._voter.voters, self._voter.missing)
+        return quorum_facts(status, self._voter.drops)
+
+    def _broker_facts(self) -> BrokerFacts | None:
+        brokering = self._brokering
+        if brokering is None:
+            return BrokerFacts() if self.is_broker and self._phase is Phase.JOINING else None
+        lifeline, version = brokering.lifeline, brokering.controller.applied_version
+        return BrokerFacts(
+            broker_epoch=lifeline.broker_epoch,
+            is_fenced=lifeline.is_fenced,
+            is_heard=lifeline.is_heard(self._clock.monotonic_ms()),
+            metadata_version=version if version >= 0 else None,
+        )
 
     def partitions(self) -> Iterable[PartitionStatus]:
-        if self._opened is None:
+        if self._brokering is None:
             return ()
-        broker = self._opened.broker
-        return partition_statuses(broker.replicas, broker.controller.image, self._isr_min_of)
+        image = self._brokering.controller.image
+        return partition_statuses(self._brokering.replicas, image, self._isr_min_of)
 
     def _isr_min_of(self, topic: str) -> int:
-        assert self._opened is not None
-        info = self._opened.broker.controller.image.topic(topic)
-        if info is None:
-            return 1
-        wanted = self.options.of_topic(info.configs).value_of(topic_rows.MIN_INSYNC_REPLICAS)
-        return effective_min_insync(wanted, replication_factor=info.replication_factor)
+        assert self._brokering is not None
+        image = self._brokering.controller.image
+        info = image.topic(topic)
+        return 1 if info is None else min_insync_of(image, info)
 
     def _readings(self) -> Iterable[Reading]:
-        if self._opened is None:
+        quorum, broker = self._quorum_facts(), self._broker_facts()
+        leads = quorum is not None and quorum.role == Role.LEADER.value
+        if quorum is not None:
+            yield from quorum_readings(quorum)
+        if broker is not None:
+            yield from broker_readings(broker)
+        if self._brokering is None:
             return
-        image = self._opened.broker.controller.image
         yield from replica_readings(self.options.node_id, self.partitions())
-        yield from cluster_readings(self.options.node_id, image)
+        image = self._brokering.controller.image
+        yield from cluster_readings(self.options.node_id, image, leads=leads)
 
     # -- the life --------------------------------------------------------------------------------
 
@@ -147,24 +209,64 @@ class Node:
         loop.set_exception_handler(self._on_bug)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
-        listener = self._make_listener()
-        wanted = listeners_of(self.options.static)
-        self.addresses["CLIENT"] = listener.bind()
-        http = HttpListener(wanted["HTTP"], pages(self, self._metrics), self._clock)
-        try:
-            self.addresses["HTTP"] = await http.start()
-            self._metrics.watch(self._readings)
-            self._metrics.watch(process_readings)
-            await self._open()
-            await self._serve(listener)
-        finally:
-            listener.stop()
-            await http.stop()
+        async with AsyncExitStack() as parts:
+            starting = asyncio.create_task(self._start(parts))
+            stopping = asyncio.create_task(self._stopping.wait())
+            await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                # A first start may wait for other voters for as long as it takes.
+                starting.cancel()
+            await asyncio.wait((starting,))
+            stopping.cancel()
+            if not starting.cancelled():
+                # Raises what the start has met.
+                starting.result()
+                await self._stopping.wait()
+            self._phase = Phase.STOPPING
+            _log.info("node_stopping")
+            if self._brokering is not None and self._exit_code == EXIT_STOPPED:
+                await self._brokering.leave()
+            if self._internal is not None:
+                # Before the lines to the controllers: whoever probes must find nobody here.
+                await self._internal.stop()
+        if self._fatal is not None:
+            raise self._fatal
+        if self._exit_code == EXIT_STOPPED:
+            _log.info("node_stopped")
         return self._exit_code
 
-    def _make_listener(self) -> Listener:
+    async def _start(self, parts: AsyncExitStack) -> None:
+        wanted = listeners_of(self.options.static)
+        tls = Tls.from_options(self.options.static)
+        listener = self._make_listener(wanted["CLIENT"])
+        parts.callback(listener.stop)
+        if self.is_broker:
+            self.addresses["CLIENT"] = listener.bind()
+        internal = InternalListener(wanted["INTERNAL"], tls)
+        self.addresses["INTERNAL"] = internal.bind()
+        self._internal = internal
+        parts.push_async_callback(internal.stop)
+        http = HttpListener(wanted["HTTP"], pages(self, self._metrics), self._clock)
+        self.addresses["HTTP"] = await http.start()
+        parts.push_async_callback(http.stop)
+        self._metrics.watch(self._readings)
+        self._metrics.watch(process_readings)
+        data = await asyncio.to_thread(open_data, self.options, self._environ)
+        parts.callback(data.close)
+        channels = Channels(tls)
+        parts.push_async_callback(channels.close)
+        self._me.cluster_id = data.directory.identity.cluster_id or ""
+        internal.add(quorum_service(identity_handler(self._me)))
+        await internal.start()
+        await self._join(parts, _Base(data, channels, internal, listener, tls))
+        self._settle_memory()
+        self._phase = Phase.SERVING
+        self._tell_addresses()
+        self._on_serving(self)
+
+    def _make_listener(self, address: Address) -> Listener:
         return Listener(
-            listeners_of(self.options.static)["CLIENT"],
+            address,
             lambda: listener_settings(self.options),
             self._serve_frame,
             clock=self._clock,
@@ -174,57 +276,104 @@ class Node:
     def _serve_frame(self, connection: Connection, frame: memoryview) -> None:
         raise InvariantError("no client is let in before the node serves")
 
-    async def _open(self) -> None:
+    async def _join(self, parts: AsyncExitStack, base: _Base) -> None:
+        """Become what `process.roles` says: a voter, a broker, or both."""
+        opening: asyncio.Task[Logs] | None = None
+        if self.is_broker:
+            opening = asyncio.create_task(
+                asyncio.to_thread(
+                    open_logs, self.options, base.data, clock=self._clock, metrics=self._metrics
+                )
+            )
+            parts.push_async_callback(self._close_unused, opening)
+        self._phase = Phase.FORMING
+        doors = await self._find_controllers(parts, base)
+        if opening is None:
+            return
         self._phase = Phase.RECOVERING
-        advertised = self._advertised()
-        opened = await asyncio.to_thread(
-            open_broker,
-            self.options,
-            advertised,
-            self._environ,
+        logs = await opening
+        _tell_recovery(logs)
+        self._phase = Phase.JOINING
+        self._brokering = Brokering(
+            self._premises(base), logs, doors, on_death=lambda why: self._on_end(ConfigError(why))
+        )
+        parts.push_async_callback(self._stop_brokering)
+        await self._brokering.start()
+
+    async def _close_unused(self, opening: asyncio.Task[Logs]) -> None:
+        """Close logs that were opened for a start that was given up."""
+        (outcome,) = await asyncio.gather(opening, return_exceptions=True)
+        if self._brokering is None and isinstance(outcome, Logs):
+            await asyncio.to_thread(outcome.close, broker_epoch=None)
+
+    async def _stop_brokering(self) -> None:
+        assert self._brokering is not None
+        await self._brokering.stop(is_clean=self._exit_code == EXIT_STOPPED and not self._fatal)
+
+    async def _find_controllers(self, parts: AsyncExitStack, base: _Base) -> dict[int, Door]:
+        """Return the doors of all controllers; where this node is one, become it first."""
+        given = self.options.static.value_of(node_rows.CONTROLLER_VOTERS)
+        voters = {int(one.node_id): one.address for one in given}
+        voters = voters or {self.options.node_id: self.addresses["INTERNAL"]}
+        doors: dict[int, Door] = {
+            key: RemoteDoor(key, address, base.channels, cluster_id=lambda: self._me.cluster_id)
+            for key, address in voters.items()
+            if key != self.options.node_id
+        }
+        if "controller" in self._roles:
+            doors[self.options.node_id] = await self._become_voter(parts, base, voters)
+        return doors
+
+    async def _become_voter(
+        self, parts: AsyncExitStack, base: _Base, voters: Mapping[int, Address]
+    ) -> Door:
+        path = f"{base.data.root}/{QUORUM_NAME}"
+        had_store = base.data.storage.files.exists(path)
+        store = await asyncio.to_thread(base.data.storage.open_store, path)
+        around = Surroundings(
+            options=self.options,
+            data=base.data,
+            me=self._me,
+            voters=voters,
+            channels=base.channels,
+            probe=Probe(base.channels),
+            clock=self._clock,
+            on_halted=lambda why: self._on_end(StorageError(f"The quorum's member stopped: {why}")),
+        )
+        voter = Voter(around, store, had_store=had_store)
+        self._voter = voter
+        parts.push_async_callback(voter.stop)
+        base.internal.add(quorum_service(voter.introductions.handlers))
+        active = await voter.join()
+        base.internal.add(quorum_service(voter.raft_handlers), cluster_handlers(active, base.tls))
+        await voter.start()
+        return active
+
+    def _premises(self, base: _Base) -> Premises:
+        told = advertised_of(self.options.static)
+        # A port that was left open is the one that was given.
+        advertised = {
+            name: Address(told[name].host, told[name].port or self.addresses[name].port)
+            for name in ("CLIENT", "INTERNAL")
+        }
+        return Premises(
+            options=self.options,
+            data=base.data,
+            me=self._me,
             clock=self._clock,
             metrics=self._metrics,
+            listener=base.listener,
+            advertised=advertised,
         )
-        self._opened = opened
-        _tell_recovery(opened)
-        await opened.reconcile.begin(opened.controller.image, opened.report.damaged)
-        opened.controller.watch(opened.reconcile.obey)
 
-    def _advertised(self) -> Address:
-        """Return what clients are told; a port that was left open is the one that was given."""
-        told = advertised_of(self.options.static)["CLIENT"]
-        return Address(told.host, told.port or self.addresses["CLIENT"].port)
+    def _settle_memory(self) -> None:
+        """Spare the collector what lives as long as the process, and call it more rarely.
 
-    async def _serve(self, listener: Listener) -> None:
-        opened = self._opened
-        assert opened is not None
-        dispatch = Dispatch(opened.broker)
-        housekeeping = Housekeeping(opened.broker, opened.executor)
-        try:
-            listener.serve = dispatch.serve
-            # What lives as long as the process need not be looked at by each collection, and rarer
-            # ones do: nearly everything here goes when its last holder lets go of it.
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(*_GC_THRESHOLDS)
-            listener.start()
-            housekeeping.start()
-            self._phase = Phase.SERVING
-            self._tell_addresses()
-            self._on_serving(self)
-            await self._stopping.wait()
-            self._phase = Phase.STOPPING
-            _log.info("node_stopping")
-            listener.drain()
-            await dispatch.stop()
-            await _drained(listener)
-        finally:
-            listener.stop()
-            await housekeeping.stop()
-            await opened.broker.replicas.close()
-            if self._exit_code == EXIT_STOPPED:
-                await asyncio.to_thread(opened.close)
-                _log.info("node_stopped")
+        Nearly everything here goes when its last holder lets go of it.
+        """
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
 
     def _tell_addresses(self) -> None:
         told = {name: str(address) for name, address in self.addresses.items()}
@@ -234,13 +383,20 @@ class Node:
         temporary.replace(path)
         _log.info("node_serving", **told, data=str(path.parent))
 
-    # -- signals and bugs ------------------------------------------------------------------------
+    # -- signals, ends and bugs ------------------------------------------------------------------
 
     def _on_signal(self, number: int) -> None:
         if self._stopping.is_set():
             _log.warning("node_killed", signal=signal.Signals(number).name)
             os._exit(128 + number)
         _log.info("signal_received", signal=signal.Signals(number).name)
+        self._stopping.set()
+
+    def _on_end(self, error: OttlaError) -> None:
+        """A part of this node has come to its end, and the node with it."""
+        _log.error("node_failed", error=str(error))
+        if self._fatal is None:
+            self._fatal = error
         self._stopping.set()
 
     def _on_bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -253,29 +409,32 @@ class Node:
             self._stopping.set()
 
 
-def _tell_recovery(opened: Opened) -> None:
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """What every role of a node stands on."""
+
+    data: Data
+    channels: Channels
+    internal: InternalListener
+    listener: Listener
+    tls: Tls | None
+
+
+def _tell_recovery(logs: Logs) -> None:
     """Say what the last stop left, and what was done about it."""
-    report = opened.report
+    report = logs.report
     for note in report.notes:
         _log.warning("recovery_note", note=note)
     for partition, found in report.recovered.items():
         for note in found.notes:
             _log.warning("log_recovered", partition=str(partition), note=note)
-    is_new = not opened.broker.replicas.manager.logs
+    is_new = not logs.replicas.manager.logs
     if report.clean_broker_epoch is not None or is_new:
         return
     _log.info(
         "unclean_stop_recovered",
-        logs=len(opened.broker.replicas.manager.logs),
+        logs=len(logs.replicas.manager.logs),
         checked_bytes=sum(found.checked_bytes for found in report.recovered.values()),
         cut_bytes=sum(found.cut_bytes for found in report.recovered.values()),
         damaged=len(report.damaged),
     )
-
-
-async def _drained(listener: Listener) -> None:
-    """Wait, for a while, until no request waits for its answer."""
-    for _ in range(_DRAIN_ROUNDS):
-        if listener.is_drained:
-            return
-        await asyncio.sleep(_DRAIN_ROUND_S)

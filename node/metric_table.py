@@ -32,6 +32,7 @@ _REPLICAS: Final = "kafka_server_replicamanager_"
 _CONTROLLER: Final = "kafka_controller_kafkacontroller_"
 _REQUESTS: Final = "kafka_network_requestmetrics_"
 _SOCKETS: Final = "kafka_server_socket_server_metrics_"
+_RAFT: Final = "kafka_server_raft_metrics_"
 
 MESSAGES_IN: Final = MetricRow(
     f"{_BROKER_TOPICS}messagesin_total", "counter", "Records appended for producers.", _TOPIC
@@ -121,6 +122,9 @@ ACTIVE_CONTROLLER: Final = MetricRow(
 ACTIVE_BROKERS: Final = MetricRow(
     f"{_CONTROLLER}activebrokercount", "gauge", "Brokers that are registered and not fenced."
 )
+FENCED_BROKERS: Final = MetricRow(
+    f"{_CONTROLLER}fencedbrokercount", "gauge", "Brokers that are registered and fenced."
+)
 GLOBAL_TOPICS: Final = MetricRow(
     f"{_CONTROLLER}globaltopiccount", "gauge", "Topics in the cluster."
 )
@@ -130,12 +134,49 @@ GLOBAL_PARTITIONS: Final = MetricRow(
 OFFLINE_PARTITIONS: Final = MetricRow(
     f"{_CONTROLLER}offlinepartitionscount", "gauge", "Partitions without a leader."
 )
+PREFERRED_IMBALANCE: Final = MetricRow(
+    f"{_CONTROLLER}preferredreplicaimbalancecount",
+    "gauge",
+    "Partitions that are not led by their preferred leader.",
+)
+RAFT_LEADER: Final = MetricRow(
+    f"{_RAFT}current_leader", "gauge", "Who leads the quorum, as this voter sees it; -1: nobody."
+)
+RAFT_EPOCH: Final = MetricRow(f"{_RAFT}current_epoch", "gauge", "The term of the quorum.")
+RAFT_STATE: Final = MetricRow(
+    f"{_RAFT}current_state", "gauge", "1, and in a label what this voter does.", ("state",)
+)
+RAFT_HIGH_WATERMARK: Final = MetricRow(
+    f"{_RAFT}high_watermark", "gauge", "The last entry of the quorum known to be committed."
+)
+RAFT_LOG_END: Final = MetricRow(
+    f"{_RAFT}log_end_offset", "gauge", "The last entry of this voter's journal."
+)
+RAFT_VOTERS: Final = MetricRow(f"{_RAFT}number_of_voters", "gauge", "Voters of the quorum.")
 LOG_SIZE: Final = MetricRow("kafka_log_log_size", "gauge", "Bytes of a log's segments.", _LOG)
 LOG_START: Final = MetricRow(
     "kafka_log_log_logstartoffset", "gauge", "First offset that is kept.", _LOG
 )
 LOG_END: Final = MetricRow("kafka_log_log_logendoffset", "gauge", "Next offset to write.", _LOG)
 LOG_SEGMENTS: Final = MetricRow("kafka_log_log_numlogsegments", "gauge", "Segments of a log.", _LOG)
+VOTER_LAG: Final = MetricRow(
+    "ottla_quorum_voter_lag",
+    "gauge",
+    "Entries that a voter is behind the leader, which alone tells it.",
+    ("voter",),
+)
+QUORUM_DROPS: Final = MetricRow(
+    "ottla_quorum_messages_dropped_total",
+    "counter",
+    "Messages of other voters that were not believed.",
+    ("reason",),
+)
+METADATA_VERSION: Final = MetricRow(
+    "ottla_metadata_version", "gauge", "How much of the cluster's metadata this broker follows."
+)
+BROKER_FENCED: Final = MetricRow(
+    "ottla_broker_fenced", "gauge", "1 while the cluster does not let this broker serve, else 0."
+)
 FSYNC_TIME: Final = MetricRow(
     "ottla_log_fsync_duration_seconds", "histogram", "How long one sync of a log took."
 )

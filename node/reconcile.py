@@ -13,14 +13,16 @@ Not here: who decides the metadata (the controller), and how a log is made (`rep
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from ottla.controller.image import MetadataImage, TopicInfo
+from ottla.controller.election import is_fsync
+from ottla.controller.image import ClusterDefaults, MetadataImage, PartitionInfo, TopicInfo
 from ottla.node.logs import logger
 from ottla.node.metrics import Metrics
 from ottla.node.options import NodeOptions
 from ottla.proto.errors import StorageError
-from ottla.proto.ids import BrokerId, LeaderEpoch, TopicPartition
+from ottla.proto.ids import BrokerId, TopicPartition
 from ottla.replication.replicas import Replicas
 
 _log = logger("node.reconcile")
@@ -41,6 +43,7 @@ class Reconcile:
         self._options: Final = options
         self._metrics: Final = metrics
         self._topics: Mapping[str, TopicInfo] = {}
+        self._defaults = ClusterDefaults()
         self._has_begun = False
         # Topics of which not every log could be made.
         self._behind: set[str] = set()
@@ -73,10 +76,13 @@ class Reconcile:
         Raises `StorageError` if that did not work out, after everything was tried (Y3).
         """
         before, self._topics = self._topics, image.topics
+        has_new_defaults, self._defaults = image.defaults != self._defaults, image.defaults
         if self._options.adopt(image):
             for warning in self._options.warnings:
                 _log.warning("option_ignored", reason=warning)
-            self._adopt_settings(tuple(image.topics.values()))
+            has_new_defaults = True
+        if has_new_defaults:
+            self._adopt_settings(image, tuple(image.topics.values()))
         gone = [
             topic
             for name, topic in before.items()
@@ -88,7 +94,7 @@ class Reconcile:
             if before.get(name) is not topic or name in self._behind
         ]
         self._tell(before, gone, changed)
-        failures = [await self._remove(gone), await self._keep(changed)]
+        failures = [await self._remove(gone), await self._keep(image, changed)]
         if len(image.topics) < len(before):
             self._metrics.keep_topics(image.topics)
         for failure in failures:
@@ -116,14 +122,14 @@ class Reconcile:
             elif len(was.partitions) != len(topic.partitions):
                 _log.info("topic_grown", **facts)
 
-    async def _keep(self, topics: Sequence[TopicInfo]) -> StorageError | None:
-        """Lead what is to be led here, with logs for what is new."""
-        ids, epochs = dict[TopicPartition, bytes](), dict[TopicPartition, LeaderEpoch]()
+    async def _keep(self, image: MetadataImage, topics: Sequence[TopicInfo]) -> StorageError | None:
+        """Lead and follow what is to be here, with logs for what is new."""
+        ids, infos = dict[TopicPartition, bytes](), dict[TopicPartition, PartitionInfo]()
         for topic in topics:
             for index, info in enumerate(topic.partitions):
                 if self._node_id in info.replicas:
                     ids[TopicPartition(topic.name, index)] = topic.topic_id.bytes
-                    epochs[TopicPartition(topic.name, index)] = info.leader_epoch
+                    infos[TopicPartition(topic.name, index)] = info
         self._behind -= {topic.name for topic in topics}
         failure: StorageError | None = None
         try:
@@ -131,12 +137,13 @@ class Reconcile:
         except StorageError as error:
             _log.error("partitions_not_made", error=str(error))
             failure = error
-        for partition, epoch in epochs.items():
-            if self._replicas.has_log(partition, ids[partition]):
-                self._replicas.lead(partition, epoch)
-            else:
+        for partition, info in infos.items():
+            if not self._replicas.has_log(partition, ids[partition]):
                 self._behind.add(partition.topic)
-        self._adopt_settings(topics)
+                continue
+            act = self._replicas.lead if info.leader == self._node_id else self._replicas.follow
+            act(partition, info.leader_epoch, is_sole=len(info.replicas) == 1)
+        self._adopt_settings(image, topics)
         return failure
 
     async def _remove(self, topics: Sequence[TopicInfo]) -> StorageError | None:
@@ -153,9 +160,11 @@ class Reconcile:
             return error
         return None
 
-    def _adopt_settings(self, topics: Sequence[TopicInfo]) -> None:
+    def _adopt_settings(self, image: MetadataImage, topics: Sequence[TopicInfo]) -> None:
         for topic in topics:
             settings = self._options.log_settings(topic.configs)
+            # What "held" means must be the same on every replica, so it is the cluster's word.
+            settings = replace(settings, fsync=is_fsync(image, topic))
             for index in range(len(topic.partitions)):
                 replica = self._replicas.get(topic.name, index)
                 if replica is not None and replica.log.settings != settings:

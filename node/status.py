@@ -1,4 +1,4 @@
-"""What a node tells about itself: ready or not, where it listens, its partitions.
+"""What a node tells about itself: ready or not, where it listens, its cluster, its partitions.
 
 The same walk over the partitions makes the page `/status` and the gauges of `/metrics`.
 
@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 from ottla.controller.image import MetadataImage, TopicInfo
 from ottla.node import metric_table as table
 from ottla.node.exposition import CONTENT_TYPE, exposition
+from ottla.node.facts import BrokerFacts, QuorumFacts
 from ottla.node.http import JSON, Answer, Route
 from ottla.node.metrics import Metrics, Reading
 from ottla.proto.ids import BrokerId
@@ -64,6 +65,9 @@ class NodeStatus:
     partition_count: int
     # Why clients are not served yet, or not any more; None when they are.
     not_ready: str | None
+    # Its place in the cluster: as a controller, and as a broker; None where it is neither.
+    quorum: QuorumFacts | None = None
+    broker: BrokerFacts | None = None
     # Anything else worth a line, by name.
     more: Mapping[str, str | int] = field(default_factory=dict)
 
@@ -150,21 +154,32 @@ def replica_readings(node_id: BrokerId, partitions: Iterable[PartitionStatus]) -
     yield Reading(table.AT_MIN_ISR, at_min)
 
 
-def cluster_readings(node_id: BrokerId, image: MetadataImage) -> Iterator[Reading]:
-    """Yield what the controller tells of the cluster; nothing of it where it is not active."""
-    is_active = image.controller_id == node_id
+def cluster_readings(
+    node_id: BrokerId, image: MetadataImage, *, leads: bool = True
+) -> Iterator[Reading]:
+    """Yield what the active controller tells of the cluster; the others only that they are not.
+
+    `leads` is whether this node leads the quorum: one that was deposed may not have heard who took
+    office.
+    """
+    is_active = leads and image.controller_id == node_id
     yield Reading(table.ACTIVE_CONTROLLER, int(is_active))
     if not is_active:
         return
     # An image never changes, so the walk may be long.
-    count = leaderless = 0
+    count = leaderless = imbalanced = 0
     for topic in image.topics.values():
         count += len(topic.partitions)
-        leaderless += sum(partition.leader is None for partition in topic.partitions)
-    yield Reading(table.ACTIVE_BROKERS, len(image.brokers))
+        for partition in topic.partitions:
+            leaderless += partition.leader is None
+            imbalanced += partition.leader != partition.replicas[0]
+    fenced = sum(broker.is_fenced for broker in image.brokers.values())
+    yield Reading(table.ACTIVE_BROKERS, len(image.brokers) - fenced)
+    yield Reading(table.FENCED_BROKERS, fenced)
     yield Reading(table.GLOBAL_TOPICS, len(image.topics))
     yield Reading(table.GLOBAL_PARTITIONS, count)
     yield Reading(table.OFFLINE_PARTITIONS, leaderless)
+    yield Reading(table.PREFERRED_IMBALANCE, imbalanced)
 
 
 # ── Pages ─────────────────────────────────────────────────────────────────────────────────────

@@ -42,6 +42,9 @@ class CommandRow:
 
 
 COMMANDS: Final = {
+    "cluster": CommandRow(
+        "ottla.node.commands.cluster", "cluster", "Run a cluster of several nodes on this machine."
+    ),
     "config": CommandRow(
         "ottla.node.commands.config", "config", "Check a node's options, or read what they mean."
     ),
@@ -52,12 +55,21 @@ COMMANDS: Final = {
     "docs": CommandRow(
         "ottla.node.commands.docs", "docs", "Write the generated pages of the documentation."
     ),
+    "format": CommandRow(
+        "ottla.node.commands.format", "format_", "Give a new node's data directory its identity."
+    ),
+    "health": CommandRow(
+        "ottla.clients.cli.health", "health", "Tell whether a cluster is healthy, and why not."
+    ),
     "log": CommandRow(
         "ottla.node.commands.log", "log", "Dump segments for people, or verify a data directory."
     ),
     "node": CommandRow("ottla.node.commands.node", "node", "Run a node in the foreground."),
     "produce": CommandRow(
         "ottla.clients.cli.produce", "produce", "Write lines to a topic, one record each."
+    ),
+    "quorum": CommandRow(
+        "ottla.clients.cli.quorum", "quorum", "Show who leads the controllers, and who lags."
     ),
     "topics": CommandRow(
         "ottla.clients.cli.topics", "topics", "Create, list, describe, alter and delete topics."
@@ -66,9 +78,7 @@ COMMANDS: Final = {
 
 
 # Commands that other systems have and that people try. They come with what they are about.
-NOT_YET: Final = frozenset(
-    {"cluster", "groups", "health", "perf", "pipeline", "quorum", "transactions"}
-)
+NOT_YET: Final = frozenset({"groups", "perf", "pipeline", "transactions"})
 
 
 class LazyGroup(click.Group):

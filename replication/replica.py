@@ -6,9 +6,10 @@ whoever waits for news is called, not made to ask again.
 V1  a record is visible to consumers only below the high watermark
 V2  with fsync nothing counts as held before it is synced (rule 47)
 V3  who waits is told exactly once: the offset was reached, or why it never will be
+V4  who waits, waits for the leader in one epoch: another epoch ends the waiting (rule 28)
 
-Today a partition has one replica, and what it holds is committed. The core that counts followers
-comes between `_settle` and the high watermark.
+Where this is the only replica, what it holds is committed. Where there are others nothing is: the
+core that counts followers comes between `_settle` and the high watermark.
 
 Not here: what a request looks like, and which partitions this broker has (`replicas.py`).
 """
@@ -21,7 +22,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Final, Protocol
 
-from ottla.proto.errors import RequestError, StorageError
+from ottla.proto.errors import ErrorCode, RequestError, StorageError
 from ottla.proto.ids import LeaderEpoch, Offset, TopicPartition
 from ottla.replication.log.append import Appended
 from ottla.replication.log.group_commit import GroupCommit
@@ -43,13 +44,15 @@ class ReadWaiter(Protocol):
 
 
 class Replica:
-    """One partition, led here. Belongs to one event loop; ends with `close`."""
+    """One partition, led or followed here. Belongs to one event loop; ends with `close`."""
 
     __slots__ = (
         "_committing",
         "_holding",
         "cleaning",
         "commit",
+        "is_leader",
+        "is_sole",
         "leader_epoch",
         "log",
         "partition",
@@ -63,11 +66,16 @@ class Replica:
         executor: Executor,
         *,
         leader_epoch: LeaderEpoch,
+        is_leader: bool = True,
+        is_sole: bool = True,
         observe_sync: Callable[[float], None],
     ) -> None:
         self.partition: Final = partition
         self.log: Final = log
         self.leader_epoch = leader_epoch
+        self.is_leader = is_leader
+        # There is no other replica.
+        self.is_sole = is_sole
         self.commit: Final = GroupCommit(
             log, executor, self._on_synced, on_failed=self._on_failed, observe=observe_sync
         )
@@ -78,8 +86,24 @@ class Replica:
         # Offsets never fall from left to right, but for repeats, which then wait a little longer.
         self._holding: deque[tuple[Offset, HeldWaiter]] = deque()
         self._committing: deque[tuple[Offset, HeldWaiter]] = deque()
-        if log.offline is None:
+        if log.offline is None and is_sole:
             log.advance_high_watermark(log.held_offset)
+
+    def lead(self, epoch: LeaderEpoch, *, is_sole: bool) -> None:
+        """Lead in this epoch, as the metadata says."""
+        if self.is_leader and epoch != self.leader_epoch:
+            self._resign()
+        self.is_leader, self.leader_epoch, self.is_sole = True, epoch, is_sole
+
+    def follow(self, epoch: LeaderEpoch, *, is_sole: bool) -> None:
+        """Another one leads in this epoch, or nobody does."""
+        if self.is_leader:
+            self._resign()
+        self.is_leader, self.leader_epoch, self.is_sole = False, epoch, is_sole
+
+    def _resign(self) -> None:
+        sentence = f"This node led {self.partition} in epoch {self.leader_epoch}, and that is over."
+        self._on_failed(RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, sentence))
 
     def append(
         self, batches: Sequence[bytes | bytearray | memoryview], *, now_ms: int
@@ -133,7 +157,7 @@ class Replica:
         """Move the high watermark to what is held, and tell those who waited for it."""
         log = self.log
         held = log.held_offset
-        if held > log.high_watermark:
+        if self.is_sole and held > log.high_watermark:
             log.advance_high_watermark(held)
             self.wake_readers()
         # First those who wait for more: who waits for both hears the better news.

@@ -104,27 +104,45 @@ class Replicas:
             self.manager.set_aside(partition)
         return True
 
-    def lead(self, partition: TopicPartition, epoch: LeaderEpoch) -> None:
+    def lead(self, partition: TopicPartition, epoch: LeaderEpoch, *, is_sole: bool = True) -> None:
         """Lead a partition whose log is there."""
+        replica = self._replica(partition, epoch, is_leader=True, is_sole=is_sole)
+        if replica is not None:
+            replica.lead(epoch, is_sole=is_sole)
+            replica.catch_up()
+
+    def follow(
+        self, partition: TopicPartition, epoch: LeaderEpoch, *, is_sole: bool = False
+    ) -> None:
+        """Hold a partition that another one leads, or nobody."""
+        replica = self._replica(partition, epoch, is_leader=False, is_sole=is_sole)
+        if replica is not None:
+            replica.follow(epoch, is_sole=is_sole)
+
+    def _replica(
+        self, partition: TopicPartition, epoch: LeaderEpoch, *, is_leader: bool, is_sole: bool
+    ) -> Replica | None:
+        """Return the replica of a partition whose log is there, or None if it is lost."""
         key = _key(partition)
         self._unmade.pop(key, None)
         replica = self._replicas.get(key)
         if replica is not None:
-            replica.leader_epoch = epoch
-            return
+            return replica
         log = self.manager.logs[partition]
         if log.epochs.latest > epoch:
             # Metadata from before it, brought back perhaps. To write under an old epoch would fork.
             self.lose(partition, f"its log knows epoch {log.epochs.latest}, the metadata {epoch}")
-            return
+            return None
         self._replicas[key] = Replica(
             partition,
             log,
             self._executor,
             leader_epoch=epoch,
+            is_leader=is_leader,
+            is_sole=is_sole,
             observe_sync=self._observe_sync,
         )
-        self._replicas[key].catch_up()
+        return self._replicas[key]
 
     async def remove(self, partitions: Sequence[TopicPartition]) -> None:
         """Delete partitions for ever. Who waits is told that they are gone."""

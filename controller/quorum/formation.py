@@ -5,13 +5,20 @@ what was heard. The member with the lowest id alone makes the proposal; it is a 
 only when everybody has stored the same proposal. A blank member that meets a voter is not new: it
 has lost its disk, so it joins and does not vote until it was admitted.
 
+Accounts may come late, twice and out of order. What a member did not say before this process began
+does not come at all: what was under way to a process dies with it. The proposer's directory decides
+once, so a proposal is known by its cluster id and that directory, whatever else changes in it.
+
 Not here: admission itself, and who carries the accounts. The shell makes durable what `hear` and
-`look_around` return before it tells anybody.
+`look_around` return before it says `account` to anybody: one lock for all three.
 
 G1  nobody becomes a voter before all of them have stored the same list of directories
 G2  what was stored is replaced only by the proposer's word, and only while no voter was heard of
-G3  a blank member that hears of a voter joins; it never forms
+G3  a blank member that hears of a voter joins; it never forms. If its own directory is said to vote
+    then its journal was lost and its directory was not: it is refused
 G4  members that disagree about who votes do nothing, and say why
+G5  who has left a proposal for another does not come back to it, nor votes by it: the proposer of
+    the other may count on it already
 """
 
 from __future__ import annotations
@@ -34,6 +41,10 @@ class Account:
     # What it has stored; empty while it is blank.
     cluster_id: str = ""
     voters: Mapping[int, str | None] | None = None
+
+
+# The cluster id and the data directory of the proposer.
+_Proposal = tuple[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,8 @@ class Formation:
         self._new_cluster_id = new_cluster_id
         self._membership = membership
         self._heard: dict[int, Account] = {}
+        # Proposals that this member has left for another (G5).
+        self._left: set[_Proposal] = set()
 
     @property
     def membership(self) -> Membership | None:
@@ -118,7 +131,15 @@ class Formation:
 
     def _meet_voter(self, voter: Account) -> Membership | Refusal:
         voters = voter.voters or {}
+        listed = voters.get(self._node_id)
         if self._membership is None:
+            if listed == self._directory_id:
+                return Refusal(
+                    f"Node {voter.node_id} says that this data directory votes in the cluster "
+                    f"{voter.cluster_id}, and its quorum's journal is gone or was never made. "
+                    "Move the whole data directory away to let the node join anew; or format "
+                    "it, if that was forgotten."
+                )
             return self._store(Standing.JOINING, voter.cluster_id, voters)
         if voter.cluster_id != self._membership.cluster_id:
             return Refusal(
@@ -126,10 +147,11 @@ class Formation:
                 f"forming {self._membership.cluster_id}. Move its data directory away to let it "
                 "join, or correct the address."
             )
-        if voters.get(self._node_id) != self._directory_id:
+        if listed != self._directory_id or self._proposal(voter) != self._proposal(self.account):
             return Refusal(
                 f"The cluster {voter.cluster_id} was formed with another data directory of this "
-                "node. Bring that one back, or move this one away to let the node join anew."
+                "node, or of the one that proposed it. Bring that one back, or move this one away "
+                "to let the node join anew."
             )
         return self._store(Standing.VOTER, voter.cluster_id, voters)
 
@@ -165,7 +187,15 @@ class Formation:
             voters,
         ):
             return None
+        if self._proposal(proposer) in self._left:
+            return None
+        if stored is not None and self._proposal(proposer) != self._proposal(self.account):
+            self._left.add(self._proposal(self.account))
         return self._store(Standing.FORMING, proposer.cluster_id, voters)
+
+    def _proposal(self, account: Account) -> _Proposal:
+        """Return what identifies the proposal that a member has stored."""
+        return account.cluster_id, (account.voters or {}).get(self._configured[0])
 
     def _store(
         self, standing: Standing, cluster_id: str, voters: Mapping[int, str | None]

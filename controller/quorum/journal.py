@@ -18,12 +18,15 @@ J4  only a voter's journal holds a vote (B1)
 J5  what is found at start is whole, or the start is refused: a part of a journal must not vote
 J6  after a failed commit nothing works any more
 J7  the commit index is not stored: at start only a snapshot is known to be committed
+J8  the directories that were admitted are those of its snapshot and its entries, and of nothing
+    else: they come, go, and are found again with them
 """
 
 from __future__ import annotations
 
 from typing import overload
 
+from ottla.controller.quorum.admissions import Admissions
 from ottla.controller.quorum.entries import (
     FIRST_ENTRY,
     FIRST_INDEX,
@@ -74,6 +77,7 @@ class Journal:
         self._vote = found.vote
         self._snapshot = found.snapshot
         self._entries = found.entries
+        self._admissions = self._find_admissions()
         self._size_bytes = sum(len(entry.command) for entry in self._entries)
         # What the disk holds, and from where on memory differs from it.
         self._stored_first = self.first_index
@@ -101,6 +105,11 @@ class Journal:
     @property
     def membership(self) -> Membership:
         return self._membership
+
+    @property
+    def admissions(self) -> Admissions:
+        """Return from which directory each voter votes, by this journal (J8)."""
+        return self._admissions
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -205,6 +214,7 @@ class Journal:
         self._require_whole()
         ensure(self._membership.may_become(membership), "a standing never goes back")
         self._membership = membership
+        self._admissions = self._find_admissions()
         self._changes[MEMBERSHIP_KEY] = encode_membership(membership)
 
     def compact(self, index: int, state: bytes) -> None:
@@ -212,9 +222,11 @@ class Journal:
         self._require_whole()
         ensure(self.first_index < index <= self._commit_index, "only what is committed", at=index)
         start = index - 1 - self.first_index
-        self._put_snapshot(Snapshot(self._entries[start], self._entries[start + 1], state))
+        previous, last = self._entries[start : start + 2]
+        self._put_snapshot(Snapshot(previous, last, state, self._admissions.up_to(index)))
         self._size_bytes -= sum(len(entry.command) for entry in self._entries[:start])
         del self._entries[:start]
+        self._admissions = self._find_admissions()
         self.sync()
 
     def wants(self, index: int, term: int) -> bool:
@@ -236,6 +248,7 @@ class Journal:
         """Forget all entries, as the library does while it takes over a snapshot."""
         ensure(self._installing, "only a snapshot empties a journal")
         self._entries = []
+        self._admissions = self._find_admissions()
         self._size_bytes = 0
         self._changed_from = 0
 
@@ -275,6 +288,7 @@ class Journal:
     def _append(self, entry: Entry) -> None:
         self._changed_from = min(self._changed_from, entry.index)
         self._entries.append(entry)
+        self._admissions.add(entry)
         self._size_bytes += len(entry.command)
 
     def _truncate(self, index: int) -> None:
@@ -287,7 +301,11 @@ class Journal:
         position = index - self.first_index
         self._size_bytes -= sum(len(entry.command) for entry in self._entries[position:])
         del self._entries[position:]
+        self._admissions.truncate(index)
         self._changed_from = min(self._changed_from, index)
+
+    def _find_admissions(self) -> Admissions:
+        return Admissions(self._membership.voters, self._snapshot, self._entries)
 
     def _put_snapshot(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot

@@ -7,12 +7,12 @@ It does nothing by itself. Whoever owns it calls `tick` every few milliseconds a
 came, always from one thread; time, dice and the wire are handed in. So it runs in a real process
 (`runner.py`) and on the virtual time of a simulation alike.
 
-Not here: sockets, threads; how a cluster is formed.
+Not here: sockets, threads; how a cluster is formed; whom a leader admits (`joining.py`).
 
 M1  every call is answered exactly once
 M2  after an error that is not a command's own fault the member is halted: it says nothing to
     anybody and takes nothing in, until its process starts anew
-M3  what only a voter may say, only a voter says (B1)
+M3  what only a voter may say, only a voter says (B1); who may not acknowledge says that it is there
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, Protocol
 
 from ottla.controller.quorum.election import PreElection
-from ottla.controller.quorum.entries import COMMAND_BYTES_MAX
+from ottla.controller.quorum.entries import COMMAND_BYTES_MAX, Admit
+from ottla.controller.quorum.joining import Joiners, may_vote, next_step
 from ottla.controller.quorum.journal import Journal
 from ottla.controller.quorum.membership import Standing
 from ottla.controller.quorum.messages import (
     Append,
+    AppendAnswer,
     AskPreVote,
     Envelope,
     Message,
@@ -72,11 +74,11 @@ class Compaction:
 
 
 class _Call:
-    """A proposal or a read that was not answered yet."""
+    """A proposal, an admission or a read that was not answered yet."""
 
     __slots__ = ("command", "deadline_ms", "done", "outcome")
 
-    def __init__(self, command: bytes | None, deadline_ms: int, done: Done) -> None:
+    def __init__(self, command: bytes | Admit | None, deadline_ms: int, done: Done) -> None:
         self.command = command
         self.deadline_ms = deadline_ms
         self.done = done
@@ -121,6 +123,7 @@ class QuorumMember:
         self._pre = PreElection(
             voters=len(membership.voters), patience_ms=timing.election_min_ms, now_ms=now_ms()
         )
+        self._joiners = Joiners(journal)
         self._halted: str | None = None
         # Not yet in the log; in the log.
         self._waiting: list[_Call] = []
@@ -135,6 +138,11 @@ class QuorumMember:
             dice=dice,
             timing=timing,
         )
+        if journal.term == 0:
+            # There was no leader ever, so nobody need wait for one to be heard.
+            self._pre.leader_is_dead()
+            rank = sorted(membership.voters).index(self._node_id)
+            self._raft.postpone_election(rank * RANK_DELAY_MS)
 
     # ── The port ──────────────────────────────────────────────────────────────────────────────
 
@@ -160,6 +168,10 @@ class QuorumMember:
     def read(self, timeout_ms: int, done: Done) -> None:
         self._take(_Call(None, self._now_ms() + timeout_ms, done))
 
+    def admit(self, voter: int, directory_id: str, timeout_ms: int, done: Done) -> None:
+        """Have a voter that joins with a new data directory admitted, if this member leads."""
+        self._take(_Call(Admit(voter, directory_id), self._now_ms() + timeout_ms, done))
+
     def status(self) -> QuorumStatus:
         membership = self._journal.membership
         return QuorumStatus(
@@ -175,6 +187,8 @@ class QuorumMember:
             applied_index=self._raft.applied_index,
             acknowledged=self._raft.acknowledged(),
             halted=self._halted,
+            admitted=self._journal.admissions.newest,
+            trouble=None if self._halted is not None else self._joiners.trouble(self._raft.leader),
         )
 
     # ── Its owner's side ──────────────────────────────────────────────────────────────────────
@@ -187,6 +201,7 @@ class QuorumMember:
             self._append_waiting()
             committed = self._raft.commit_index
             self._raft.tick()
+            self._grow()
             if self._raft.leads and self._raft.commit_index > committed:
                 self._raft.send_entries()
             self._compact_if_due()
@@ -205,7 +220,8 @@ class QuorumMember:
             if isinstance(message, Drop):
                 self.drops[message] += 1
                 return message
-            self._handle(envelope.sender, message)
+            self._joiners.hear(envelope.sender, envelope.directory_id, message, self._now_ms())
+            self._handle(envelope, message)
         return None
 
     def open_stream(self, peer: int) -> str:
@@ -239,8 +255,13 @@ class QuorumMember:
             call.done(Refused(Why.NOT_LEADER, self._raft.leader))
         elif len(self._waiting) + len(self._appended) >= CALLS_MAX:
             call.done(Refused(Why.BUSY, self._raft.leader))
+        elif (why := self._why_not(call)) is not None:
+            call.done(Refused(why, self._raft.leader))
         else:
             self._waiting.append(call)
+
+    def _why_not(self, call: _Call) -> Why | None:
+        return self._joiners.why_not(call.command) if isinstance(call.command, Admit) else None
 
     def _append_waiting(self) -> None:
         calls, self._waiting = self._waiting, []
@@ -254,7 +275,13 @@ class QuorumMember:
         if reads:
             self._append(reads)
         for call in calls:
-            if call.command is not None:
+            if call.command is None:
+                continue
+            # Once more: another admission may have been appended since it came.
+            if (why := self._why_not(call)) is not None:
+                call.settle(Refused(why, self._raft.leader))
+                self._appended.append(call)
+            else:
                 self._append([call])
         if calls:
             self._raft.send_entries()
@@ -300,7 +327,7 @@ class QuorumMember:
         raft, now_ms = self._raft, self._now_ms()
         if raft.leads:
             return
-        if self._journal.membership.standing is not Standing.VOTER:
+        if not may_vote(self._journal):
             raft.postpone_election(self._timing.election_max_ms)
         elif self._pre.has_won(now_ms):
             raft.adopt_term(self._pre.newest_term())
@@ -315,22 +342,15 @@ class QuorumMember:
                 if peer != self._node_id:
                     self._send(peer, question)
 
-    def _handle(self, sender: int, message: Message) -> None:
-        now_ms = self._now_ms()
+    def _handle(self, envelope: Envelope, message: Message) -> None:
+        sender, now_ms = envelope.sender, self._now_ms()
         match message:
             case AskPreVote():
                 if self._raft.leads and message.term > self._raft.term:
                     # It stood once and nobody heard of it. Now its term is ahead, so it ignores
                     # this leader and would stay behind for ever.
                     self._raft.step_down(message.term)
-                granted = self._pre.would_vote(
-                    message,
-                    leads=self._raft.leads,
-                    last_index=self._journal.last_index,
-                    last_term=self._journal.last_term,
-                    now_ms=now_ms,
-                )
-                self._send(sender, PreVote(message.term, self._raft.term, granted))
+                self._send(sender, self._pre_vote(message, now_ms))
                 return
             case PreVote():
                 self._pre.take_answer(sender, message, now_ms)
@@ -339,24 +359,45 @@ class QuorumMember:
                 self._pre.hear_leader(now_ms)
             case _:
                 pass
-        self._raft.receive(sender, message)
+        is_counted = self._joiners.is_counted(sender, envelope.directory_id, message)
+        self._raft.receive(sender, message, is_counted=is_counted)
+
+    def _pre_vote(self, asked: AskPreVote, now_ms: int) -> PreVote:
+        granted = may_vote(self._journal) and self._pre.would_vote(
+            asked,
+            leads=self._raft.leads,
+            last_index=self._journal.last_index,
+            last_term=self._journal.last_term,
+            now_ms=now_ms,
+        )
+        return PreVote(asked.term, self._raft.term, granted)
+
+    def _grow(self) -> None:
+        """Become a voter, durably, if what was applied says so."""
+        grown = next_step(self._journal, self._raft.applied_index)
+        if grown is not None:
+            self._journal.set_membership(grown)
+            self._journal.sync()
 
     # ── The wire, the disk, the end ───────────────────────────────────────────────────────────
 
     def _view(self) -> View:
-        membership = self._journal.membership
+        is_voter = may_vote(self._journal)
         return View(
-            standing=membership.standing,
+            standing=Standing.VOTER if is_voter else Standing.JOINING,
             term=self._raft.term,
             is_leader=self._raft.leads,
             last_index=self._journal.last_index,
-            voters=membership.voters,
+            voters=self._journal.admissions.newest,
         )
 
     def _send(self, peer: int, message: Message) -> bool:
-        is_voter = self._journal.membership.standing is Standing.VOTER
-        if self._halted is not None or (needs_a_voter(message) and not is_voter):
+        if self._halted is not None:
             return False
+        if needs_a_voter(message) and not may_vote(self._journal):
+            if not isinstance(message, AppendAnswer):
+                return False
+            message = replace(message, success=False)
         self._journal.sync()
         envelope = self._outbox.wrap(peer, message, self._raft.term)
         return envelope is not None and self._link.send(envelope)

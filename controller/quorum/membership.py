@@ -10,7 +10,8 @@ it implicitly: an empty store is `blank`, and a blank member does nothing.
 
 Not here: the talk that leads from one to the next.
 
-B1  only a `voter` stands for election, votes, says yes to a pre-vote, or acknowledges entries
+B1  only a `voter` stands for election, votes, says yes to a pre-vote, or acknowledges entries;
+    and only while its own journal names no other data directory for it
 B2  a standing never goes back
 """
 

@@ -54,7 +54,10 @@ class SnapshotPart:
 
 @dataclass(frozen=True, slots=True)
 class AppendAnswer:
-    """What the sender wants next. With `success` it holds, durably, everything before that."""
+    """What the sender wants next. With `success` it holds, durably, everything before that.
+
+    A member that may not acknowledge says neither `reset` nor `success`: it is there.
+    """
 
     next_index: int
     reset: bool

@@ -45,6 +45,12 @@ class Why(Enum):
     HALTED = "This member has stopped after an error."
     TIMED_OUT = "The time allowed ran out."
     REPLACED = "Another leader's entry stands in its place."
+    NO_VOTER = "It is not among the other voters."
+    NOT_HEARD = "That voter does not speak from that data directory at the moment."
+    ADMITTED_ALREADY = "That data directory was admitted already."
+    DIRECTORY_REPLACED = "That data directory was replaced by a newer one, and may not vote again."
+    TOO_FEW = "Too few of the other voters acknowledge anything at the moment."
+    ADMITTING = "Another data directory of that voter is being admitted."
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,10 @@ class QuorumStatus:
     acknowledged: Mapping[int, int] = field(default_factory=dict)
     # Why this member stopped, if it did.
     halted: str | None = None
+    # From which data directory each voter votes, by this member's journal; None: not known.
+    admitted: Mapping[int, str | None] = field(default_factory=dict)
+    # What keeps this member from voting, or its quorum from having a leader, in a sentence.
+    trouble: str | None = None
 
 
 class Quorum(Protocol):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from threading import Event, Lock, Thread
 from typing import Final
@@ -25,12 +25,14 @@ from typing import Final
 from ottla.controller.quorum.member import QuorumMember
 from ottla.controller.quorum.messages import Envelope
 from ottla.controller.quorum.port import Done, Outcome, QuorumStatus, Refused, Unknown, Why
+from ottla.controller.quorum.transport import Drop
 
 TICK_S: Final = 0.01
 DOOR_MAX: Final = 10_000
 STOP_S: Final = 5.0
+ADMISSION_MS: Final = 10_000
 
-# Told with each status that differs from the one before in leader, role, term or health.
+# Told with each status that differs from the one before in more than its indexes.
 Watcher = Callable[[QuorumStatus], None]
 
 
@@ -61,6 +63,10 @@ class RunningMember:
         """Return how it was after the last tick."""
         return self._status
 
+    def drops(self) -> Mapping[Drop, int]:
+        """Return how many messages of others were not believed, by reason."""
+        return dict(self._member.drops)
+
     def start(self) -> None:
         self._is_open = True
         self._thread.start()
@@ -76,6 +82,15 @@ class RunningMember:
 
     async def read(self, timeout_ms: int) -> Outcome:
         return await self._ask(lambda done: self._member.read(timeout_ms, done))
+
+    def admit(self, voter: int, directory_id: str, done: Done | None = None) -> bool:
+        """A voter joins with a new data directory. Only a leader does something about it.
+
+        Whoever calls need not wait: as long as the voter says that it joins, call again. `done` is
+        called in the member's thread. False if the door is full or shut; then nothing was done.
+        """
+        answer = done or (lambda _: None)
+        return self._leave(lambda: self._member.admit(voter, directory_id, ADMISSION_MS, answer))
 
     # ── For a transport ───────────────────────────────────────────────────────────────────────
 
@@ -179,4 +194,5 @@ class _Asked:
 
 
 def _gist(status: QuorumStatus) -> tuple[object, ...]:
-    return status.leader, status.role, status.term, status.halted
+    of_quorum = (status.leader, status.term, status.admitted)
+    return *of_quorum, status.standing, status.role, status.trouble, status.halted

@@ -14,6 +14,7 @@ believe (`transport.py`), what is kept (`journal.py`).
 R1  everything is synced before a message leaves, and before a committed entry is applied
 R2  applying an entry never raises for a reason that lies in the entry
 R3  the library opens no socket, forks no process, starts no thread and resolves no name
+R4  a leader takes nobody for present because of an answer that it was told not to count
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ from pysyncobj.transport import Transport  # type: ignore[import-untyped]
 from pysyncobj.version import VERSION  # type: ignore[import-untyped]
 
 from ottla.controller.quorum.dialect import from_library, to_library
-from ottla.controller.quorum.entries import COMMAND_BYTES_MAX, Entry
+from ottla.controller.quorum.entries import (
+    ADMIT,
+    COMMAND_BYTES_MAX,
+    Admit,
+    Entry,
+    encode_admission,
+)
 from ottla.controller.quorum.journal import Journal
 from ottla.controller.quorum.messages import AppendAnswer, Message
 from ottla.controller.quorum.port import ApplyFailed, Role, StateMachine
@@ -49,6 +56,7 @@ REPLACED_NAMES: Final = (
 )
 # What is read, set or called though the library does not offer it.
 PRIVATE_ATTRIBUTES: Final = (
+    "_SyncObj__lastResponseTime",
     "_SyncObj__raftCommitIndex",
     "_SyncObj__raftElectionDeadline",
     "_SyncObj__raftLastApplied",
@@ -209,8 +217,8 @@ class Raft:
         """Tell the others now, instead of with the next heartbeat."""
         self._raft._SyncObj__sendAppendEntries()
 
-    def append(self, command: bytes | None, done: Callable[[Applied], None]) -> None:
-        """Put a command, or None for a no-op, into the leader's log."""
+    def append(self, command: bytes | Admit | None, done: Callable[[Applied], None]) -> None:
+        """Put a command, an admission, or None for a no-op, into the leader's log."""
         ensure(self.leads, "only a leader appends")
 
         def on_done(answer: object, error: int) -> None:
@@ -220,20 +228,31 @@ class Raft:
 
         if command is None:
             self._raft._applyCommand(b"", on_done, 1)
+        elif isinstance(command, Admit):
+            self._raft._applyCommand(encode_admission(command), on_done, ord(ADMIT))
+            # What the directory before had acknowledged is lost with it.
+            self._raft._SyncObj__raftMatchIndex[Node(command.voter)] = 0
         else:
             ensure(len(command) <= COMMAND_BYTES_MAX, "commands are small", size=len(command))
             self._raft.replicate(command, callback=on_done)
         # At once, while this member still leads: a queued command could be sent to another leader.
         self._raft._checkCommandsToApply()
 
-    def receive(self, sender: int, message: Message) -> None:
-        """Take in a message that `Inbox` has let pass."""
+    def receive(self, sender: int, message: Message, *, is_counted: bool = True) -> None:
+        """Take in a message that `Inbox` has let pass.
+
+        A leader that hears from no majority steps down. Who is not counted was not heard (R4).
+        """
         if isinstance(message, AppendAnswer) and message.reset:
             message = self._only_backwards(sender, message)
         told = to_library(message)
         if told is None:
             return
+        heard = self._raft._SyncObj__lastResponseTime
+        heard_before = heard.get(Node(sender))
         self._raft._SyncObj__onMessageReceived(Node(sender), told)
+        if not is_counted and heard_before is not None:
+            heard[Node(sender)] = heard_before
         snapshot = self._journal.snapshot
         # The library logs a failure to load a snapshot, and goes on with nothing.
         ensure(

@@ -11,7 +11,8 @@ T1  an envelope passes at most once, and in the order in which it was sent
 T2  nothing passes from another cluster, from a member that does not vote, or from a stream that
     was replaced
 T3  an answer passes only in the term in which it was given; a vote passes once per voter and term
-T4  votes and acknowledgements pass only from the data directory that was admitted
+T4  votes and acknowledgements pass only from the data directory that the newest admission in the
+    receiver's journal names, committed or not
 T5  no commit index passes that goes beyond what the same message shows the receiver to hold
 T6  what passes is well formed: the library need not check it
 """
@@ -145,9 +146,12 @@ class Inbox:
                 return self._check_vote(envelope.sender, term, view)
             case PreVote(asked_term=term):
                 return None if term == view.term else Drop.OTHER_TERM
-            case RequestVote() | AskPreVote():
+            case RequestVote():
                 is_voter = view.standing is Standing.VOTER
                 return None if is_voter else Drop.NOT_YET_A_VOTER
+            case AskPreVote():
+                # Who may not vote says no, so that the asker learns who is there.
+                return None
             case Append(term=term) | SnapshotPart(term=term):
                 return Drop.TWO_LEADERS if view.is_leader and term == view.term else None
 

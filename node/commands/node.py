@@ -19,15 +19,13 @@ import click
 
 from ottla.node.commands.config import parse_flags
 from ottla.node.config import load_node_options
+from ottla.node.data import data_dir_of
 from ottla.node.lifecycle import Node
 from ottla.node.log_line import Level
 from ottla.node.logs import Format, logger, setup
 from ottla.node.options import NodeOptions
-from ottla.node.wiring import data_dir_of
-from ottla.proto.errors import ConfigError
 from ottla.proto.options import node as rows
 from ottla.proto.options.endpoints import Address
-from ottla.proto.options.sources import Options
 from ottla.replication.storage import failpoints
 
 _log = logger("node")
@@ -43,7 +41,6 @@ def node(path: Path | None, flags: tuple[str, ...]) -> None:
     """
     failpoints.arm_from_environment(os.environ)
     given = load_node_options(path=path, environment=os.environ, flags=parse_flags(flags))
-    _require_alone(given)
     options = NodeOptions(given)
     # The rows allow these words and no other.
     form = cast("Format", given.value_of(rows.LOG_FORMAT))
@@ -68,18 +65,6 @@ def node(path: Path | None, flags: tuple[str, ...]) -> None:
         click.get_current_context().exit(code)
 
 
-def _require_alone(given: Options) -> None:
-    """Refuse to be one of several: three nodes that know nothing of each other are no cluster."""
-    voters = given.value_of(rows.CONTROLLER_VOTERS)
-    if len(voters) > 1 or "controller" not in given.value_of(rows.PROCESS_ROLES):
-        raise ConfigError(
-            "controller.quorum.voters and process.roles ask for a cluster of several nodes, and "
-            "there is none yet: a node is its own controller. Leave both out to run one node."
-        )
-    if "broker" not in given.value_of(rows.PROCESS_ROLES):
-        raise ConfigError("process.roles must have `broker`: a controller alone serves nobody yet.")
-
-
 def _raise_descriptor_limit() -> None:
     """Take all the descriptors that this process may have: connections and segments need them."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -87,6 +72,14 @@ def _raise_descriptor_limit() -> None:
 
 
 def _tell_people(running: Node) -> None:
+    if not running.is_broker:
+        internal = running.addresses["INTERNAL"]
+        click.echo(
+            f"Ottla votes at {internal}, and serves no clients: process.roles has no broker.\n"
+            f"  look inside    http://{running.addresses['HTTP']}/\n"
+            "Ctrl-C stops it."
+        )
+        return
     address = running.addresses["CLIENT"]
     told = "" if str(address) == "127.0.0.1:9092" else f" --bootstrap-server {address}"
     # As it was called: who has not activated the environment needs the path.

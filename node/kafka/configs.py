@@ -24,7 +24,7 @@ from ottla.controller.image import ALL_BROKERS, MetadataImage
 from ottla.controller.names import name_problem
 from ottla.controller.port import ConfigChange
 from ottla.node.kafka.requests import Request
-from ottla.proto.errors import ConfigError, ErrorCode, RequestError, StorageError
+from ottla.proto.errors import ConfigError, ErrorCode, RequestError
 from ottla.proto.kafka.message import Message
 from ottla.proto.options import ignored, node, topic
 from ottla.proto.options.option import Option, WireType, shown, shown_name
@@ -215,7 +215,9 @@ async def _alter(broker: Broker, request: Request, change_of: ChangeOf) -> dict[
         some = resources[start : start + _AT_ONCE]
         async with broker.options.changing:
             prepared = [_prepared(broker, one, times, change_of) for one in some]
-            refusals += await _changed(broker, prepared, validate_only=validate_only)
+            refusals += await _changed(
+                broker, prepared, validate_only=validate_only, client=request.client
+            )
     return {
         "throttle_time": 0,
         "responses": [
@@ -242,16 +244,19 @@ def _prepared(
 
 
 async def _changed(
-    broker: Broker, prepared: list[ConfigChange | RequestError], *, validate_only: bool
+    broker: Broker,
+    prepared: list[ConfigChange | RequestError],
+    *,
+    validate_only: bool,
+    client: str,
 ) -> list[RequestError | None]:
     """Have the controller make what can be made, and return an answer for each."""
     changes = [one for one in prepared if isinstance(one, ConfigChange)]
     made: list[RequestError | None] = []
     if changes:
-        try:
-            made = await broker.controller.change_configs(changes, validate_only=validate_only)
-        except StorageError as error:
-            made = [RequestError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) for _ in changes]
+        made = await broker.controller.change_configs(
+            changes, validate_only=validate_only, client=client
+        )
     answers = iter(made)
     return [one if isinstance(one, RequestError) else next(answers) for one in prepared]
 
@@ -383,7 +388,7 @@ async def list_config_resources(broker: Broker, request: Request) -> dict[str, A
         return {**answer, "error_code": int(ErrorCode.UNSUPPORTED_VERSION)}
     image = broker.controller.image
     names = {
-        ResourceType.BROKER: [str(broker_id) for broker_id in image.brokers],
+        ResourceType.BROKER: [str(key) for key, one in image.brokers.items() if not one.is_fenced],
         ResourceType.TOPIC: list(image.topics),
     }
     answer["config_resources"] = [

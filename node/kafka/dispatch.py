@@ -17,7 +17,18 @@ import asyncio
 from typing import Final
 
 from ottla.node.broker import Broker
-from ottla.node.kafka import configs, logdirs, metadata, offsets, producers, topics
+from ottla.node.kafka import (
+    cluster,
+    configs,
+    elections,
+    features,
+    logdirs,
+    metadata,
+    offsets,
+    producers,
+    quorum,
+    topics,
+)
 from ottla.node.kafka.connection import Connection, Slot
 from ottla.node.kafka.fetch import Fetch
 from ottla.node.kafka.produce import Produce
@@ -35,7 +46,7 @@ _log = logger("kafka.dispatch")
 HANDLERS: Final[dict[ApiRow, Handler]] = {
     apis.API_VERSIONS: metadata.api_versions,
     apis.METADATA: metadata.metadata,
-    apis.DESCRIBE_CLUSTER: metadata.describe_cluster,
+    apis.DESCRIBE_CLUSTER: cluster.describe_cluster,
     apis.DESCRIBE_TOPIC_PARTITIONS: metadata.describe_topic_partitions,
     apis.CREATE_TOPICS: topics.create_topics,
     apis.DELETE_TOPICS: topics.delete_topics,
@@ -50,6 +61,10 @@ HANDLERS: Final[dict[ApiRow, Handler]] = {
     apis.INIT_PRODUCER_ID: producers.init_producer_id,
     apis.DESCRIBE_PRODUCERS: producers.describe_producers,
     apis.DESCRIBE_LOG_DIRS: logdirs.describe_log_dirs,
+    apis.ELECT_LEADERS: elections.elect_leaders,
+    apis.DESCRIBE_QUORUM: quorum.describe_quorum,
+    apis.UPDATE_FEATURES: features.update_features,
+    apis.UNREGISTER_BROKER: cluster.unregister_broker,
 }
 ensure(
     {*HANDLERS, PRODUCE, FETCH} == set(API_TABLE),

@@ -26,10 +26,11 @@ from typing import Final, NamedTuple
 
 from ottla.node.broker import Broker
 from ottla.node.kafka.connection import Connection, Slot
+from ottla.node.kafka.leading import endpoints_of, leader_of, led_here, name_of
 from ottla.node.kafka.outbox import FilePart, Part
 from ottla.node.logs import logger
 from ottla.proto.errors import ErrorCode, RequestError, StorageError
-from ottla.proto.ids import NO_EPOCH, LeaderEpoch, Offset
+from ottla.proto.ids import NO_EPOCH, BrokerId, LeaderEpoch, Offset
 from ottla.proto.kafka.apis import FETCH
 from ottla.proto.kafka.fetch import (
     FetchAnswer,
@@ -41,6 +42,7 @@ from ottla.proto.kafka.fetch import (
     encode_fetch_response,
 )
 from ottla.proto.kafka.framing import RequestHead, response_head
+from ottla.proto.kafka.hot import Endpoint
 from ottla.proto.options import node as node_options
 from ottla.replication.replica import Replica
 
@@ -53,6 +55,7 @@ _NO_SESSION: Final = 0
 # Session epochs that ask for everything: begin a session, and go without one.
 _FULL_FETCHES: Final = (0, -1)
 _WAIT_MAX_MS: Final = 24 * 60 * 60 * 1000
+_LEADERS_SINCE: Final = 16
 # A watched partition takes some 400 bytes.
 WATCHED_MAX: Final = 250_000
 
@@ -226,7 +229,7 @@ class Fetch:
         watches = list[_Watch]()
         parts = iter(found.parts)
         for topic in request.topics:
-            name, _ = self._name_of(topic)
+            name = self._name_of(topic)
             for wanted in topic.partitions:
                 part = next(parts)
                 replica = None if name is None else self._replicas.get(name, wanted.index)
@@ -239,11 +242,11 @@ class Fetch:
 
     def size_of(self, watch: _Watch, request: FetchRequest) -> int | None:
         """Return how much a partition has now for the fetch, or None if something is wrong."""
-        name, _ = self._name_of(watch.topic)
+        name = self._name_of(watch.topic)
         if name is None or self._replicas.get(name, watch.wanted.index) is not watch.replica:
             return None
         limit = self._bytes_most(request)
-        answer, part = self._read(watch.replica, watch.wanted, request, limit, is_first=True)
+        answer, part = self._read(name, watch.wanted, request, limit, is_first=True)
         if answer.error or answer.diverging is not None:
             return None
         return 0 if part is None else part.size
@@ -272,17 +275,16 @@ class Fetch:
         parts = list[FilePart | None]()
         total, has_error = 0, False
         for topic in request.topics:
-            name, unknown = self._name_of(topic)
+            image = self._broker.controller.image
+            name, unknown = name_of(image, topic.name, topic.topic_id)
             answers = list[FetchAnswer]()
             topics.append((topic.name, topic.topic_id, answers))
             for wanted in topic.partitions:
-                replica = None if name is None else self._replicas.get(name, wanted.index)
                 part: FilePart | None = None
-                if replica is None:
-                    why = unknown if name is None else self._replicas.refusal(name, wanted.index)
-                    answer = _failed(wanted, why.code)
+                if name is None:
+                    answer = _failed(wanted, unknown.code)
                 else:
-                    answer, part = self._read(replica, wanted, request, left, is_first=not total)
+                    answer, part = self._read(name, wanted, request, left, is_first=not total)
                 answers.append(answer)
                 parts.append(part)
                 has_error = has_error or bool(answer.error) or answer.diverging is not None
@@ -291,29 +293,25 @@ class Fetch:
                     left = max(0, left - part.size)
         return _Found(topics, parts, total, has_error)
 
-    def _name_of(self, topic: FetchTopic) -> tuple[str | None, RequestError]:
-        if topic.name is not None:
-            known = topic.name in self._broker.controller.image.topics
-            return topic.name if known else None, _UNKNOWN_PARTITION
-        info = None
-        if topic.topic_id is not None:
-            info = self._broker.controller.image.topic_by_id(topic.topic_id)
-        return (None, _UNKNOWN_ID) if info is None else (info.name, _UNKNOWN_PARTITION)
+    def _name_of(self, topic: FetchTopic) -> str | None:
+        return name_of(self._broker.controller.image, topic.name, topic.topic_id)[0]
 
     def _read(
         self,
-        replica: Replica,
+        topic: str,
         wanted: FetchPartition,
         request: FetchRequest,
         left: int,
         *,
         is_first: bool,
     ) -> tuple[FetchAnswer, FilePart | None]:
-        log = replica.log
         part: FilePart | None = None
         diverging: tuple[int, int] | None = None
         try:
-            require_epoch(replica, wanted.leader_epoch)
+            # Here any number below 0 knows no epoch; as in Kafka, nowhere else.
+            replica = led_here(
+                self._broker, topic, wanted.index, max(wanted.leader_epoch, NO_EPOCH)
+            )
             _require_size(wanted.bytes_max)
             diverging = _divergence(replica, wanted)
             if diverging is None:
@@ -321,9 +319,9 @@ class Fetch:
         except RequestError as refusal:
             return _failed(wanted, refusal.code), None
         except StorageError as error:
-            _log.error("read_failed", partition=str(replica.partition), error=str(error))
+            _log.error("read_failed", partition=f"{topic}-{wanted.index}", error=str(error))
             return _failed(wanted, ErrorCode.KAFKA_STORAGE_ERROR), None
-        high_watermark = log.high_watermark
+        log, high_watermark = replica.log, replica.log.high_watermark
         aborted = () if request.isolation_level == READ_COMMITTED else None
         answer = FetchAnswer(
             wanted.index,
@@ -362,8 +360,15 @@ class Fetch:
 
     def _send(self, slot: Slot, head: RequestHead, error: ErrorCode, found: _Found) -> None:
         version = head.api_version
+        is_moved = found.has_error and version >= _LEADERS_SINCE
+        topics, endpoints = self._with_leaders(found.topics) if is_moved else (found.topics, [])
         pieces = encode_fetch_response(
-            version, throttle_ms=0, error=int(error), session_id=_NO_SESSION, topics=found.topics
+            version,
+            throttle_ms=0,
+            error=int(error),
+            session_id=_NO_SESSION,
+            topics=topics,
+            endpoints=endpoints,
         )
         start = response_head(FETCH, version, head.correlation_id)
         size = len(start) + sum(map(len, pieces)) + found.size
@@ -376,9 +381,26 @@ class Fetch:
         took_us = self._broker.clock.monotonic_us() - slot.began_us
         self._times.observe(took_us / 1000, version)
 
+    def _with_leaders(self, topics: list[TopicAnswer]) -> tuple[list[TopicAnswer], list[Endpoint]]:
+        """Return the answers with who leads instead, and where that is (KIP-951)."""
+        image, leaders = self._broker.controller.image, list[BrokerId]()
+
+        def told(name: str | None, answer: FetchAnswer) -> FetchAnswer:
+            leader = leader_of(image, name, answer.index) if answer.error in _MOVED else None
+            if leader is None:
+                return answer
+            leaders.append(leader[0])
+            return answer._replace(leader=leader)
+
+        changed: list[TopicAnswer] = []
+        for given_name, topic_id, answers in topics:
+            name, _ = name_of(image, given_name, topic_id)
+            changed.append((given_name, topic_id, [told(name, answer) for answer in answers]))
+        return changed, endpoints_of(image, leaders)
+
     def _count(self, found: _Found) -> None:
         for name, topic_id, answers in found.topics:
-            known, _ = self._name_of(FetchTopic(name, topic_id, []))
+            known = self._name_of(FetchTopic(name, topic_id, []))
             metrics = self.metrics.unknown_topic if known is None else self.metrics.topic(known)
             metrics.fetch_requests += 1
             for answer in answers:
@@ -386,8 +408,8 @@ class Fetch:
                 metrics.bytes_out += answer.records_size
 
 
-_UNKNOWN_PARTITION: Final = RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-_UNKNOWN_ID: Final = RequestError(ErrorCode.UNKNOWN_TOPIC_ID)
+# To which a client is told who leads.
+_MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _SESSION_ERRORS: Final = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -415,15 +437,6 @@ def _failed(wanted: FetchPartition, code: ErrorCode) -> FetchAnswer:
 def _require_size(bytes_max: int) -> None:
     if bytes_max < 0:
         raise RequestError(ErrorCode.INVALID_FETCH_SIZE)
-
-
-def require_epoch(replica: Replica, epoch: int) -> None:
-    """Refuse a client that knows another leader epoch than ours; −1 knows none (KIP-320)."""
-    if epoch < 0 or epoch == replica.leader_epoch:
-        return
-    if epoch < replica.leader_epoch:
-        raise RequestError(ErrorCode.FENCED_LEADER_EPOCH)
-    raise RequestError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
 
 def _divergence(replica: Replica, wanted: FetchPartition) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""ApiVersions, Metadata, DescribeTopicPartitions, DescribeCluster: what there is, and where.
+"""ApiVersions, Metadata, DescribeTopicPartitions: what there is, and where.
 
 All of it is read from one image, so that an answer does not contradict itself.
 
@@ -15,12 +15,21 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.controller.image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
+from ottla.controller.image import MetadataImage, PartitionInfo, TopicInfo
 from ottla.controller.names import METADATA_TOPIC, is_internal, name_problem
 from ottla.controller.port import NewTopic
+from ottla.node.kafka.cluster import (
+    CLUSTER_OPERATIONS,
+    NO_BROKER,
+    NOT_ASKED_FOR,
+    broker_told,
+    controller_told,
+    reachable_brokers,
+)
+from ottla.node.kafka.features import finalized_features, supported_features
 from ottla.node.kafka.requests import Request
-from ottla.proto.errors import ErrorCode, RequestError, StorageError
-from ottla.proto.ids import INT32_MAX
+from ottla.proto.errors import ErrorCode, RequestError
+from ottla.proto.ids import INT32_MAX, BrokerId
 from ottla.proto.kafka.apis import API_TABLE, API_VERSIONS, ApiRow
 from ottla.proto.kafka.message import Message
 from ottla.proto.kafka.uuids import ZERO_UUID
@@ -31,21 +40,13 @@ if TYPE_CHECKING:
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _SOFTWARE_SINCE: Final = 3
-# Kafka 4.3's level. Tools take from it which requests they may send. What else Kafka finalises
-# (transactions, the new group protocols) is not served here, and so it is not told.
-_METADATA_FEATURE: Final = "metadata.version"
-_METADATA_LEVELS: Final = (7, 30)
 
-_NO_BROKER: Final = -1
-_NO_CLUSTER: Final = ""
-# Bits by Kafka's numbers of operations: all that can be done with a topic, and with a cluster.
+# Bits by Kafka's numbers of operations: all that can be done with a topic.
 TOPIC_OPERATIONS: Final = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS: Final = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
-NOT_ASKED_FOR: Final = -(2**31)
-
 _BY_ID_SINCE: Final = 12
-_ENDPOINT_BROKERS: Final = 1
-_ENDPOINT_CONTROLLERS: Final = 2
+
+# The brokers that can be reached: a replica on any other is offline.
+Up = frozenset[BrokerId]
 
 
 # ── ApiVersions ───────────────────────────────────────────────────────────────────────────────
@@ -54,18 +55,14 @@ _ENDPOINT_CONTROLLERS: Final = 2
 async def api_versions(broker: Broker, request: Request) -> dict[str, Any]:
     if request.version >= _SOFTWARE_SINCE and not software_of(request.body):
         return {"error_code": ErrorCode.INVALID_REQUEST, "api_keys": [], "throttle_time": 0}
-    low, high = _METADATA_LEVELS
+    image = broker.controller.image
     return {
         "error_code": ErrorCode.NONE,
         "api_keys": _API_KEYS,
         "throttle_time": 0,
-        "supported_features": [
-            {"name": _METADATA_FEATURE, "min_version": low, "max_version": high}
-        ],
-        "finalized_features_epoch": broker.controller.image.version,
-        "finalized_features": [
-            {"name": _METADATA_FEATURE, "max_version_level": high, "min_version_level": high}
-        ],
+        "supported_features": supported_features(),
+        "finalized_features_epoch": image.version,
+        "finalized_features": finalized_features(image),
         "zk_migration_ready": False,
     }
 
@@ -103,15 +100,18 @@ async def metadata(broker: Broker, request: Request) -> dict[str, Any]:
     names = list(dict.fromkeys(topic.name for topic in wanted or () if topic.name is not None))
     given_ids = (topic.get("topic_id", ZERO_UUID) for topic in wanted or ())
     ids = list(dict.fromkeys(topic_id for topic_id in given_ids if topic_id != ZERO_UUID))
-    refusals = {} if ids else await _create_missing(broker, names, body)
+    refusals = {} if ids else await _create_missing(broker, names, request)
+    # After it, so that what was just made is told.
     image = broker.controller.image
+    reachable = reachable_brokers(image)
+    up = frozenset(one.broker_id for one in reachable)
     if wanted is None or (version == 0 and not wanted):
-        topics = [_topic_told(topic) for topic in image.topics.values()]
+        topics = [_topic_told(topic, up) for topic in image.topics.values()]
     elif ids:
         # Whoever names one topic by its id means all of them so; names beside ids are not read.
-        topics = [_told_by_id(image, topic_id) for topic_id in ids]
+        topics = [_told_by_id(image, topic_id, up) for topic_id in ids]
     else:
-        topics = [_told_by_name(image, name, refusals.get(name)) for name in names]
+        topics = [_told_by_name(image, name, refusals.get(name), up) for name in names]
     if body.get("include_topic_authorized_operations", False):
         for topic in topics:
             if topic["name"] is not None:
@@ -119,9 +119,9 @@ async def metadata(broker: Broker, request: Request) -> dict[str, Any]:
     may_be_told = body.get("include_cluster_authorized_operations", False)
     return {
         "throttle_time": 0,
-        "brokers": [_broker_told(one, "node_id") for one in image.brokers.values()],
+        "brokers": [broker_told(one, "node_id") for one in reachable],
         "cluster_id": image.cluster_id,
-        "controller_id": image.controller_id,
+        "controller_id": controller_told(image, broker.node_id),
         "topics": topics,
         "cluster_authorized_operations": CLUSTER_OPERATIONS if may_be_told else NOT_ASKED_FOR,
         "error_code": ErrorCode.NONE,
@@ -142,7 +142,7 @@ def _refused_metadata(body: Message, code: ErrorCode) -> dict[str, Any]:
         "throttle_time": 0,
         "brokers": [],
         "cluster_id": None,
-        "controller_id": _NO_BROKER,
+        "controller_id": NO_BROKER,
         "topics": [
             _absent_told(code, topic.name or "", topic.get("topic_id", ZERO_UUID))
             for topic in body.topics
@@ -153,7 +153,7 @@ def _refused_metadata(body: Message, code: ErrorCode) -> dict[str, Any]:
 
 
 async def _create_missing(
-    broker: Broker, names: Iterable[str], body: Message
+    broker: Broker, names: Iterable[str], request: Request
 ) -> dict[str, RequestError]:
     """Make the topics that are not there, if that is wanted on both sides; return the refusals.
 
@@ -161,7 +161,7 @@ async def _create_missing(
     brokers keep for themselves are made by whoever needs them, with options of their own.
     """
     is_on = broker.options.current.value_of(node.AUTO_CREATE_TOPICS)
-    if not (is_on and body.get("allow_auto_topic_creation", True)):
+    if not (is_on and request.body.get("allow_auto_topic_creation", True)):
         return {}
     missing = [
         name
@@ -173,28 +173,26 @@ async def _create_missing(
     ]
     if not missing:
         return {}
-    try:
-        made = await broker.controller.create_topics(
-            [NewTopic(name) for name in missing], validate_only=False
-        )
-    except StorageError as error:
-        refused = RequestError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        return dict.fromkeys(missing, refused)
+    made = await broker.controller.create_topics(
+        [NewTopic(name) for name in missing], validate_only=False, client=request.client
+    )
     answers = zip(missing, made, strict=True)
     return {name: answer for name, answer in answers if isinstance(answer, RequestError)}
 
 
-def _told_by_id(image: MetadataImage, topic_id: Any) -> dict[str, Any]:
+def _told_by_id(image: MetadataImage, topic_id: Any, up: Up) -> dict[str, Any]:
     topic = image.topic_by_id(topic_id)
     if topic is None:
         return _absent_told(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
-    return _topic_told(topic)
+    return _topic_told(topic, up)
 
 
-def _told_by_name(image: MetadataImage, name: str, refused: RequestError | None) -> dict[str, Any]:
+def _told_by_name(
+    image: MetadataImage, name: str, refused: RequestError | None, up: Up
+) -> dict[str, Any]:
     topic = image.topic(name)
     if topic is not None:
-        return _topic_told(topic)
+        return _topic_told(topic, up)
     if refused is not None:
         return _absent_told(refused.code, name)
     return _absent_told(_absence(name), name)
@@ -218,39 +216,34 @@ def _absent_told(code: ErrorCode, name: str | None, topic_id: Any = ZERO_UUID) -
     }
 
 
-def _topic_told(topic: TopicInfo, first: int = 0, count_max: int = INT32_MAX) -> dict[str, Any]:
+def _topic_told(
+    topic: TopicInfo, up: Up, first: int = 0, count_max: int = INT32_MAX
+) -> dict[str, Any]:
     partitions = topic.partitions[first : first + count_max]
     return {
         "error_code": ErrorCode.NONE,
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": is_internal(topic.name),
-        "partitions": [_partition_told(index, one) for index, one in enumerate(partitions, first)],
+        "partitions": [
+            _partition_told(index, one, up) for index, one in enumerate(partitions, first)
+        ],
         "topic_authorized_operations": NOT_ASKED_FOR,
     }
 
 
-def _partition_told(index: int, partition: PartitionInfo) -> dict[str, Any]:
+def _partition_told(index: int, partition: PartitionInfo, up: Up) -> dict[str, Any]:
     leader = partition.leader
     return {
         "error_code": ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE,
         "partition_index": index,
-        "leader_id": _NO_BROKER if leader is None else leader,
+        "leader_id": NO_BROKER if leader is None else leader,
         "leader_epoch": partition.leader_epoch,
         "replica_nodes": partition.replicas,
         "isr_nodes": partition.isr,
         "eligible_leader_replicas": partition.elr,
         "last_known_elr": (),
-        "offline_replicas": (),
-    }
-
-
-def _broker_told(broker: BrokerInfo, id_field: str) -> dict[str, Any]:
-    return {
-        id_field: broker.broker_id,
-        "host": broker.host,
-        "port": broker.port,
-        "rack": broker.rack,
+        "offline_replicas": [one for one in partition.replicas if one not in up],
     }
 
 
@@ -260,6 +253,7 @@ def _broker_told(broker: BrokerInfo, id_field: str) -> dict[str, Any]:
 async def describe_topic_partitions(broker: Broker, request: Request) -> dict[str, Any]:
     """Tell topics page by page, in the order of their names, from where the cursor points."""
     body, image = request.body, broker.controller.image
+    up = frozenset(one.broker_id for one in reachable_brokers(image))
     requested = {topic.name for topic in body.topics}
     cursor = body.get("cursor")
     if cursor is not None and _is_astray(cursor, requested):
@@ -273,7 +267,7 @@ async def describe_topic_partitions(broker: Broker, request: Request) -> dict[st
         begin = first[1] if name == first[0] else 0
         if room == 0:
             return {"throttle_time": 0, "topics": told, "next_cursor": _cursor(name, begin)}
-        page = _page(image, name, begin, room)
+        page = _page(image, name, begin, room, up)
         told.append(page)
         room -= len(page["partitions"])
         end, topic = begin + len(page["partitions"]), image.topic(name)
@@ -287,51 +281,11 @@ def _is_astray(cursor: Message, requested: set[str]) -> bool:
     return is_elsewhere or cursor.partition_index < 0
 
 
-def _page(image: MetadataImage, name: str, first: int, room: int) -> dict[str, Any]:
+def _page(image: MetadataImage, name: str, first: int, room: int, up: Up) -> dict[str, Any]:
     topic = image.topic(name)
-    told = _topic_told(topic, first, room) if topic else _absent_told(_absence(name), name)
+    told = _topic_told(topic, up, first, room) if topic else _absent_told(_absence(name), name)
     return {**told, "topic_authorized_operations": TOPIC_OPERATIONS}
 
 
 def _cursor(name: str, index: int) -> dict[str, Any]:
     return {"topic_name": name, "partition_index": index}
-
-
-# ── DescribeCluster ───────────────────────────────────────────────────────────────────────────
-
-
-async def describe_cluster(broker: Broker, request: Request) -> dict[str, Any]:
-    body, image = request.body, broker.controller.image
-    endpoint = body.get("endpoint_type", _ENDPOINT_BROKERS)
-    if endpoint == _ENDPOINT_CONTROLLERS:
-        sentence = "Clients reach brokers here; controllers do not talk to clients."
-        return _refused_cluster(ErrorCode.MISMATCHED_ENDPOINT_TYPE, sentence)
-    if endpoint != _ENDPOINT_BROKERS:
-        sentence = f"There are no endpoints of type {endpoint}."
-        return _refused_cluster(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, sentence)
-    may_be_told = body.include_cluster_authorized_operations
-    return {
-        "throttle_time": 0,
-        "error_code": ErrorCode.NONE,
-        "error_message": None,
-        "endpoint_type": _ENDPOINT_BROKERS,
-        "cluster_id": image.cluster_id,
-        "controller_id": image.controller_id,
-        "brokers": [
-            {**_broker_told(one, "broker_id"), "is_fenced": False} for one in image.brokers.values()
-        ],
-        "cluster_authorized_operations": CLUSTER_OPERATIONS if may_be_told else NOT_ASKED_FOR,
-    }
-
-
-def _refused_cluster(code: ErrorCode, sentence: str) -> dict[str, Any]:
-    return {
-        "throttle_time": 0,
-        "error_code": code,
-        "error_message": sentence,
-        "endpoint_type": _ENDPOINT_BROKERS,
-        "cluster_id": _NO_CLUSTER,
-        "controller_id": _NO_BROKER,
-        "brokers": [],
-        "cluster_authorized_operations": NOT_ASKED_FOR,
-    }

@@ -25,6 +25,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.controller.names import is_internal
+from ottla.node.kafka.leading import led_here
 from ottla.node.kafka.requests import Request
 from ottla.node.logs import logger
 from ottla.proto.errors import ErrorCode, RequestError, StorageError
@@ -65,35 +66,11 @@ _NOT_AVAILABLE_SINCE: Final = 5
 _HIGH_WATERMARK: Final = -1
 
 
-def led_here(broker: Broker, topic: str, index: int) -> Replica:
-    """Return the replica that leads a partition on this broker, or raise `RequestError`."""
-    replica = broker.replicas.get(topic, index)
-    if replica is not None:
-        if replica.log.offline is not None:
-            raise RequestError(ErrorCode.KAFKA_STORAGE_ERROR, replica.log.offline)
-        return replica
-    info = broker.controller.image.topic(topic)
-    if info is None or not 0 <= index < len(info.partitions):
-        raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if info.partitions[index].leader == broker.node_id:
-        # Its log is lost; or it is new, and its log is being made at this moment.
-        raise broker.replicas.refusal(topic, index)
-    raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-
 def _require_consumer(body: Message) -> None:
     if body.get("replica_id", -1) >= 0:
         raise RequestError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if body.get("isolation_level", 0) not in _ISOLATION_LEVELS:
         raise RequestError(ErrorCode.INVALID_REQUEST)
-
-
-def _require_epoch(replica: Replica, epoch: int) -> None:
-    """Refuse a client that knows another leader epoch than ours; −1 knows none (KIP-320)."""
-    if epoch in (NO_EPOCH, replica.leader_epoch):
-        return
-    is_old = epoch < replica.leader_epoch
-    raise RequestError(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
 
 
 def _code_of(error: RequestError | StorageError, partition: str) -> int:
@@ -147,8 +124,8 @@ async def _look_up(broker: Broker, topic: str, wanted: Message, version: int) ->
     timestamp = wanted.timestamp
     if timestamp < 0 and version < _SINCE.get(timestamp, version + 1):
         raise RequestError(ErrorCode.UNSUPPORTED_VERSION)
-    replica = led_here(broker, topic, wanted.partition_index)
-    _require_epoch(replica, wanted.get("current_leader_epoch", NO_EPOCH))
+    known_epoch = wanted.get("current_leader_epoch", NO_EPOCH)
+    replica = led_here(broker, topic, wanted.partition_index, known_epoch)
     if timestamp in (_EARLIEST, _EARLIEST_HERE):
         start = replica.log.start_offset
         return _Told(NO_TIMESTAMP, start, _epoch_at(replica, start))
@@ -226,8 +203,8 @@ async def offset_for_leader_epoch(broker: Broker, request: Request) -> dict[str,
         error, end = 0, None
         try:
             _require_consumer(request.body)
-            replica = led_here(broker, topic.topic, wanted.partition)
-            _require_epoch(replica, wanted.current_leader_epoch)
+            known_epoch = wanted.current_leader_epoch
+            replica = led_here(broker, topic.topic, wanted.partition, known_epoch)
             end = end_of_epoch(replica, wanted.leader_epoch)
         except (RequestError, StorageError) as failure:
             error = _code_of(failure, f"{topic.topic}-{wanted.partition}")

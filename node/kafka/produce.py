@@ -19,12 +19,14 @@ from typing import Final
 
 from ottla.node.broker import Broker
 from ottla.node.kafka.connection import Connection, Slot
+from ottla.node.kafka.leading import endpoints_of, leader_of, led_here, name_of
 from ottla.node.logs import logger
 from ottla.node.metrics import TopicMetrics
 from ottla.proto.errors import ErrorCode, RemoteProtocolError, RequestError, StorageError
-from ottla.proto.ids import NO_TIMESTAMP, Offset
+from ottla.proto.ids import NO_TIMESTAMP, BrokerId, Offset
 from ottla.proto.kafka.apis import PRODUCE
 from ottla.proto.kafka.framing import RequestHead, response_head
+from ottla.proto.kafka.hot import Endpoint
 from ottla.proto.kafka.produce import (
     PartitionAnswer,
     ProduceRequest,
@@ -51,6 +53,7 @@ _TRANSACTIONAL: Final = 0x10
 _CODEC: Final = 0x07
 _ZSTD: Final = 4
 _ZSTD_SINCE: Final = 7
+_LEADERS_SINCE: Final = 10
 _COUNT_AT: Final = 57
 _HEADER_BYTES: Final = 61
 
@@ -169,7 +172,6 @@ class Produce:
 
     def __init__(self, broker: Broker) -> None:
         self._broker: Final = broker
-        self._replicas: Final = broker.replicas
         self._clock: Final = broker.clock
         self.metrics: Final = broker.metrics
         self._times: Final = broker.metrics.requests[PRODUCE.name]
@@ -231,26 +233,25 @@ class Produce:
         answers: list[TopicAnswer],
         ends: list[tuple[tuple[int, int], Replica, Offset]],
     ) -> None:
-        name, unknown = self._name_of(topic)
+        name, unknown = name_of(self._broker.controller.image, topic.name, topic.topic_id)
         partitions = list[PartitionAnswer]()
         number = len(answers)
         answers.append((topic.name, topic.topic_id, partitions))
         metrics = None if name is None else self.metrics.topic(name)
         for index, records in topic.partitions:
-            replica = None if name is None else self._replicas.get(name, index)
-            if replica is None or metrics is None:
-                why = unknown if name is None else self._replicas.refusal(name, index)
-                (metrics or self.metrics.unknown_topic).failed_produce += 1
-                partitions.append(refused(index, why))
+            if name is None or metrics is None:
+                self.metrics.unknown_topic.failed_produce += 1
+                partitions.append(refused(index, unknown))
                 continue
+            replica: Replica | None = None
             try:
+                replica = led_here(self._broker, name, index)
                 answer, end_offset = self._append(
                     version, request, replica, index, records, now_ms, metrics
                 )
             except RequestError as refusal:
                 metrics.failed_produce += 1
-                start = replica.log.start_offset if refusal.code in _BY_PRODUCER else NO_OFFSET
-                partitions.append(refused(index, refusal, start))
+                partitions.append(refused(index, refusal, _start_told(replica, refusal)))
                 continue
             except StorageError as error:
                 metrics.failed_produce += 1
@@ -259,18 +260,6 @@ class Produce:
                 continue
             ends.append(((number, len(partitions)), replica, end_offset))
             partitions.append(answer)
-
-    def _name_of(self, topic: ProduceTopic) -> tuple[str | None, RequestError]:
-        """Return the topic's name, and what to say where there is no such partition."""
-        if topic.name is not None:
-            known = topic.name in self._broker.controller.image.topics
-            return topic.name if known else None, _UNKNOWN_PARTITION
-        info = None
-        if topic.topic_id is not None:
-            info = self._broker.controller.image.topic_by_id(topic.topic_id)
-        if info is None:
-            return None, RequestError(ErrorCode.UNKNOWN_TOPIC_ID)
-        return info.name, _UNKNOWN_PARTITION
 
     def _append(
         self,
@@ -284,6 +273,7 @@ class Produce:
     ) -> tuple[PartitionAnswer, Offset]:
         if records is None:
             raise RequestError(ErrorCode.INVALID_RECORD, "A partition without a batch.")
+        _require_sole(replica)
         if len(records) >= _HEADER_BYTES:
             _require_attributes(records[_ATTRIBUTES_AT], version, request)
         (appended,) = replica.append((records,), now_ms=now_ms)
@@ -322,19 +312,33 @@ class Produce:
 
     def answer(self, slot: Slot, head: RequestHead, answers: list[TopicAnswer]) -> None:
         version = head.api_version
-        body = encode_produce_response(version, answers)
+        endpoints = self._tell_leaders(answers) if version >= _LEADERS_SINCE else ()
+        body = encode_produce_response(version, answers, endpoints=endpoints)
         start = response_head(PRODUCE, version, head.correlation_id)
         size = (len(start) + len(body)).to_bytes(4, "big")
         slot.answer((size + start + body,))
         took_us = self._clock.monotonic_us() - slot.began_us
         self._times.observe(took_us / 1000, version)
 
+    def _tell_leaders(self, answers: list[TopicAnswer]) -> list[Endpoint]:
+        """Write into refusals who leads instead, and return where that is (KIP-951)."""
+        leaders = list[BrokerId]()
+        for given_name, topic_id, partitions in answers:
+            for place, answer in enumerate(partitions):
+                if answer.error == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    image = self._broker.controller.image
+                    name, _ = name_of(image, given_name, topic_id)
+                    leader = leader_of(image, name, answer.index)
+                    if leader is not None:
+                        leaders.append(leader[0])
+                        partitions[place] = answer._replace(leader=leader)
+        return endpoints_of(self._broker.controller.image, leaders) if leaders else []
+
 
 class RefusedWithoutAcksError(RemoteProtocolError):
     """A client that wants no answers is told by closing its connection."""
 
 
-_UNKNOWN_PARTITION: Final = RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 # What a producer may have missed because retention was faster: it is told where the log starts.
 _BY_PRODUCER: Final = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -346,6 +350,22 @@ def refused(index: int, error: RequestError, start_offset: int = NO_OFFSET) -> P
     return PartitionAnswer(
         index, int(error.code), NO_OFFSET, NO_TIMESTAMP, start_offset, message=error.sentence
     )
+
+
+def _start_told(replica: Replica | None, refusal: RequestError) -> int:
+    """Return where the log starts, for a producer that may have missed it, or −1."""
+    if replica is None or refusal.code not in _BY_PRODUCER:
+        return NO_OFFSET
+    return replica.log.start_offset
+
+
+def _require_sole(replica: Replica) -> None:
+    """Refuse records that nobody would copy. It goes when followers copy."""
+    if not replica.is_sole:
+        raise RequestError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            "Followers do not copy yet: only a partition with one replica takes records.",
+        )
 
 
 def as_request_error(error: StorageError | RequestError) -> RequestError:

@@ -18,10 +18,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.controller.names import name_problem
-from ottla.node.kafka.offsets import led_here
+from ottla.node.kafka.leading import led_here
 from ottla.node.kafka.requests import Request
 from ottla.node.logs import logger
-from ottla.proto.errors import ErrorCode, RequestError, StorageError
+from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.ids import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -63,19 +63,26 @@ async def init_producer_id(broker: Broker, request: Request) -> dict[str, Any]:
     producer_id, epoch, error = NO_PRODUCER_ID, NO_PRODUCER_EPOCH, ErrorCode.NONE
     try:
         _require_idempotent_only(request.body)
-        producer_id, epoch = await broker.producer_ids.take(), FIRST_EPOCH
+        producer_id, epoch = await _taken(broker), FIRST_EPOCH
     except RequestError as refusal:
         error = refusal.code
-    except StorageError as failure:
-        _log.error("producer_ids_failed", error=str(failure))
-        # What Kafka answers when it has no block: the producer tries again.
-        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return {
         "throttle_time": 0,
         "error_code": int(error),
         "producer_id": producer_id,
         "producer_epoch": epoch,
     }
+
+
+async def _taken(broker: Broker) -> ProducerId:
+    try:
+        return await broker.producer_ids.take()
+    except RequestError as failure:
+        _log.error("producer_ids_failed", error=str(failure))
+        if not failure.code.retriable:
+            raise
+        # What Kafka answers when it has no block: the producer tries again.
+        raise RequestError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from None
 
 
 def _require_idempotent_only(body: Message) -> None:

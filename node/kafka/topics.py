@@ -4,7 +4,8 @@ What contradicts itself is refused here: a topic named twice, one named by name 
 without a value. Whether the rest can be done is the controller's to say, and what it says is passed
 on. Answers stand in the order of the request; a topic named twice is answered once.
 
-The time that a client allows is not looked at: an answer comes when the change is durable.
+The time that a client allows is not looked at: an answer comes when the change is durable, or when
+this node gives up asking.
 
 Not here: deciding (`ottla.controller`), making logs (`node/reconcile.py`).
 """
@@ -19,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.controller.image import MetadataImage, TopicInfo
 from ottla.controller.names import name_problem
 from ottla.controller.port import NewPartitions, NewTopic
+from ottla.node.kafka.refusals import error_fields
 from ottla.node.kafka.requests import Request
-from ottla.proto.errors import ErrorCode, RequestError, StorageError
+from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.ids import BrokerId
 from ottla.proto.kafka.message import Message
 from ottla.proto.kafka.uuids import UUID, ZERO_UUID
@@ -56,19 +58,21 @@ async def create_topics(broker: Broker, request: Request) -> dict[str, Any]:
         if refused is None:
             wanted.append(_new_topic(topic))
     validate_only = request.body.get("validate_only", False)
-    try:
-        made = await broker.controller.create_topics(wanted, validate_only=validate_only)
-        answers.update(zip((one.name for one in wanted), made, strict=True))
-    except StorageError as error:
-        answers.update({one.name: _not_stored(error) for one in wanted})
+    made = await broker.controller.create_topics(
+        wanted, validate_only=validate_only, client=request.client
+    )
+    answers.update(zip((one.name for one in wanted), made, strict=True))
     return {"throttle_time": 0, "topics": await _creation_told(broker, answers, request.version)}
 
 
 def _refusal_at_sight(image: MetadataImage, topic: Message) -> RequestError | None:
-    """Refuse what cannot be put to the controller; but a bad name comes first, as in Kafka."""
-    if topic.name in image.topics or name_problem(topic.name):
-        return None
-    if without := [config.name for config in topic.configs if config.value is None]:
+    """Refuse what cannot be put to the controller; but what is wrong with a name comes first."""
+    if problem := name_problem(topic.name):
+        return RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    without = [config.name for config in topic.configs if config.value is None]
+    if topic.name in image.topics:
+        return RequestError(ErrorCode.TOPIC_ALREADY_EXISTS) if without else None
+    if without:
         sentence = f"An option needs a value: {', '.join(without)}."
         return RequestError(ErrorCode.INVALID_CONFIG, sentence)
     partitions = Counter(one.partition_index for one in topic.assignments)
@@ -115,7 +119,7 @@ def _not_created(name: str, error: RequestError) -> dict[str, Any]:
     return {
         "name": name,
         "topic_id": ZERO_UUID,
-        **_error_fields(error),
+        **error_fields(error),
         "num_partitions": _UNKNOWN,
         "replication_factor": _UNKNOWN,
         "configs": [],
@@ -126,7 +130,7 @@ def _created(topic: TopicInfo, configs: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,
-        **_error_fields(None),
+        **error_fields(None),
         "topic_config_error_code": ErrorCode.NONE,
         "num_partitions": len(topic.partitions),
         "replication_factor": topic.replication_factor,
@@ -160,16 +164,13 @@ async def delete_topics(broker: Broker, request: Request) -> dict[str, Any]:
         pairs = [(name, ZERO_UUID) for name in body.topic_names]
     judged = _judged(image, pairs)
     doomed = [name for (name, _), refused in judged.items() if refused is None and name is not None]
-    try:
-        deleted = await broker.controller.delete_topics(doomed)
-    except StorageError as error:
-        deleted = [_not_stored(error)] * len(doomed)
+    deleted = await broker.controller.delete_topics(doomed, client=request.client)
     outcome = dict(zip(doomed, deleted, strict=True))
     responses = [
         {
             "name": name,
             "topic_id": topic_id,
-            **_error_fields(refused or outcome.get(name or "")),
+            **error_fields(refused or outcome.get(name or "")),
         }
         for (name, topic_id), refused in judged.items()
     ]
@@ -222,12 +223,11 @@ async def create_partitions(broker: Broker, request: Request) -> dict[str, Any]:
         name: _TWICE if count > 1 else None for name, count in named.items()
     }
     wanted = [_new_partitions(topic) for topic in body.topics if named[topic.name] == 1]
-    try:
-        made = await broker.controller.create_partitions(wanted, validate_only=body.validate_only)
-    except StorageError as error:
-        made = [_not_stored(error)] * len(wanted)
+    made = await broker.controller.create_partitions(
+        wanted, validate_only=body.validate_only, client=request.client
+    )
     answers.update(zip((one.topic for one in wanted), made, strict=True))
-    results = [{"name": name, **_error_fields(error)} for name, error in answers.items()]
+    results = [{"name": name, **error_fields(error)} for name, error in answers.items()]
     return {"throttle_time": 0, "results": results}
 
 
@@ -236,13 +236,3 @@ def _new_partitions(topic: Message) -> NewPartitions:
     if topic.assignments is not None:
         assignments = tuple(_brokers(one.broker_ids) for one in topic.assignments)
     return NewPartitions(topic.name, topic.count, assignments)
-
-
-def _not_stored(error: StorageError) -> RequestError:
-    return RequestError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-
-
-def _error_fields(error: RequestError | None) -> dict[str, Any]:
-    if error is None:
-        return {"error_code": ErrorCode.NONE, "error_message": None}
-    return {"error_code": error.code, "error_message": error.sentence}

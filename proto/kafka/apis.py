@@ -61,11 +61,15 @@ DESCRIBE_CONFIGS: Final = ApiRow(32, "DescribeConfigs", "describe_configs", 1, 4
 ALTER_CONFIGS: Final = ApiRow(33, "AlterConfigs", "alter_configs", 0, 2, 2)
 DESCRIBE_LOG_DIRS: Final = ApiRow(35, "DescribeLogDirs", "describe_log_dirs", 1, 5, 2)
 CREATE_PARTITIONS: Final = ApiRow(37, "CreatePartitions", "create_partitions", 0, 3, 2)
+ELECT_LEADERS: Final = ApiRow(43, "ElectLeaders", "elect_leaders", 0, 2, 2)
 INCREMENTAL_ALTER_CONFIGS: Final = ApiRow(
     44, "IncrementalAlterConfigs", "incremental_alter_configs", 0, 1, 1
 )
+DESCRIBE_QUORUM: Final = ApiRow(55, "DescribeQuorum", "describe_quorum", 0, 2, 0)
+UPDATE_FEATURES: Final = ApiRow(57, "UpdateFeatures", "update_features", 0, 2, 0)
 DESCRIBE_CLUSTER: Final = ApiRow(60, "DescribeCluster", "describe_cluster", 0, 2, 0)
 DESCRIBE_PRODUCERS: Final = ApiRow(61, "DescribeProducers", "describe_producers", 0, 0, 0)
+UNREGISTER_BROKER: Final = ApiRow(64, "UnregisterBroker", "unregister_broker", 0, 0, 0)
 LIST_CONFIG_RESOURCES: Final = ApiRow(74, "ListConfigResources", "list_config_resources", 0, 1, 0)
 DESCRIBE_TOPIC_PARTITIONS: Final = ApiRow(
     75, "DescribeTopicPartitions", "describe_topic_partitions", 0, 0, 0
@@ -99,7 +103,6 @@ DELETE_ACLS: Final = _later(31, "DeleteAcls", "delete_acls", 1, 3, 2)
 ALTER_REPLICA_LOG_DIRS: Final = _later(34, "AlterReplicaLogDirs", "alter_replica_log_dirs", 1, 2, 2)
 SASL_AUTHENTICATE: Final = _later(36, "SaslAuthenticate", "sasl_authenticate", 0, 2, 2)
 DELETE_GROUPS: Final = _later(42, "DeleteGroups", "delete_groups", 0, 2, 2)
-ELECT_LEADERS: Final = _later(43, "ElectLeaders", "elect_leaders", 0, 2, 2)
 ALTER_PARTITION_REASSIGNMENTS: Final = _later(
     45, "AlterPartitionReassignments", "alter_partition_reassignments", 0, 1, 0
 )
@@ -111,9 +114,6 @@ DESCRIBE_CLIENT_QUOTAS: Final = _later(
     48, "DescribeClientQuotas", "describe_client_quotas", 0, 1, 1
 )
 ALTER_CLIENT_QUOTAS: Final = _later(49, "AlterClientQuotas", "alter_client_quotas", 0, 1, 1)
-DESCRIBE_QUORUM: Final = _later(55, "DescribeQuorum", "describe_quorum", 0, 2, 0)
-UPDATE_FEATURES: Final = _later(57, "UpdateFeatures", "update_features", 0, 2, 0)
-UNREGISTER_BROKER: Final = _later(64, "UnregisterBroker", "unregister_broker", 0, 0, 0)
 DESCRIBE_TRANSACTIONS: Final = _later(65, "DescribeTransactions", "describe_transactions", 0, 0, 0)
 LIST_TRANSACTIONS: Final = _later(66, "ListTransactions", "list_transactions", 0, 2, 0)
 CONSUMER_GROUP_HEARTBEAT: Final = _later(

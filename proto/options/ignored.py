@@ -39,7 +39,11 @@ _CONSUMER_GROUPS: Final = "only the classic group protocol is spoken so far"
 _NO_QUOTAS: Final = "there are no quotas yet"
 _NO_PLUGINS: Final = "no code is loaded by the name of its class"
 _UNPROTECTED: Final = (
-    "TLS and SASL are not built yet, and without them the node would be open to all"
+    "TLS and SASL for clients are not built yet, and without them the node would be open to all"
+)
+_INTERNAL_TLS: Final = (
+    "nodes need no more for TLS than listener.name.internal.ssl.keystore.location and "
+    ".truststore.location, PEM files without a pass phrase"
 )
 
 TOPIC: Final = (
@@ -150,7 +154,7 @@ NODE: Final = (
         ),
         "followers hold one stream to each leader and are sent what there is",
     ),
-    WithoutRow(("replica.selector.class", "broker.rack"), "consumers read from leaders only"),
+    WithoutRow(("replica.selector.class",), "consumers read from leaders only"),
     WithoutRow(
         (
             "auto.leader.rebalance.enable",
@@ -255,13 +259,31 @@ REFUSED: Final = (
         (
             "ssl.",
             "sasl.",
-            "listener.name.",
+            "listener.name.client.",
+            "listener.name.http.",
+            "listener.name.plaintext.",
+            "listener.name.internal.sasl.",
             "security.inter.broker.protocol",
             "principal.builder.class",
             "security.providers",
             "delegation.token.",
         ),
         _UNPROTECTED,
+    ),
+    WithoutRow(
+        (
+            "listener.name.controller.",
+            "listener.name.internal.ssl.keystore.type",
+            "listener.name.internal.ssl.keystore.password",
+            "listener.name.internal.ssl.keystore.key",
+            "listener.name.internal.ssl.keystore.certificate.chain",
+            "listener.name.internal.ssl.truststore.type",
+            "listener.name.internal.ssl.truststore.password",
+            "listener.name.internal.ssl.truststore.certificates",
+            "listener.name.internal.ssl.key.password",
+            "listener.name.internal.ssl.client.auth",
+        ),
+        _INTERNAL_TLS,
     ),
     WithoutRow(
         ("authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found"),

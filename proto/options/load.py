@@ -137,6 +137,9 @@ def _listener_problems(options: Options) -> Iterator[str]:
                 f"because listeners opens it on every address ({address}): for example "
                 f"advertised.listeners={name}://localhost:{address.port}."
             )
+    keystore, truststore = node.INTERNAL_KEYSTORE, node.INTERNAL_TRUSTSTORE
+    if bool(options.value_of(keystore)) != bool(options.value_of(truststore)):
+        yield f"{keystore.name} and {truststore.name} must be given together."
     if any(one.name == "HTTP" for one in options.value_of(node.ADVERTISED_LISTENERS)):
         yield "advertised.listeners must name CLIENT and INTERNAL only: HTTP is not advertised."
 
@@ -178,8 +181,9 @@ def _node_warnings(options: Options) -> Iterator[str]:
             f"message.max.bytes ({batch}) is more than log.segment.bytes ({segment}): "
             "a batch that does not fit into a segment is refused."
         )
+    has_keys = bool(options.value_of(node.INTERNAL_KEYSTORE))
     for name, address in listeners_of(options).items():
-        if not address.is_loopback:
+        if not address.is_loopback and not (name == "INTERNAL" and has_keys):
             yield (
                 f"listeners opens {name} in plain text on {address}: "
                 "whoever can reach it can use it."

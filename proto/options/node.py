@@ -85,6 +85,13 @@ STRICT_DATA_DIR: Final = Option(
     doc="Refuse to start with an empty data directory: for a node that should have data, so that "
     "a volume that was not mounted is noticed.",
 )
+BROKER_RACK: Final = Option(
+    name="broker.rack",
+    kind=STRING,
+    default="",
+    doc="Where this broker stands, in a word of your own. The replicas of a partition are spread "
+    "over as many racks as there are. Empty: it is not said.",
+)
 CONTROLLER_VOTERS: Final = Option(
     name="controller.quorum.voters",
     kind=VOTERS,
@@ -112,6 +119,23 @@ ADVERTISED_LISTENERS: Final = Option(
     default=_AS_LISTENERS,
     doc="The addresses that clients (CLIENT) and other nodes (INTERNAL) are told to use, where "
     "they differ from those in listeners.",
+)
+INTERNAL_KEYSTORE: Final = Option(
+    name="listener.name.internal.ssl.keystore.location",
+    kind=STRING,
+    default="",
+    doc="A PEM file with this node's private key and its certificate, which must carry the DNS "
+    "name ottla-node-<id>. With it, and with the truststore, nodes speak TLS to one another and "
+    "each proves who it is.",
+    differs=Difference("none", "a single node should start without a file."),
+)
+INTERNAL_TRUSTSTORE: Final = Option(
+    name="listener.name.internal.ssl.truststore.location",
+    kind=STRING,
+    default="",
+    doc="A PEM file with the certificates of the authorities that vouch for the nodes. It must be "
+    "one of their own: whoever holds a certificate of it may speak as the node named there.",
+    differs=Difference("none", "a single node should start without a file."),
 )
 MAX_CONNECTIONS: Final = Option(
     name="max.connections",

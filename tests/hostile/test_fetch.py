@@ -7,21 +7,16 @@ ours is stricter. "epoch wrong (71)" cannot happen: nobody is given a session, s
 from __future__ import annotations
 
 import contextlib
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import pytest
 
-from ottla.node.kafka.fetch import require_epoch
 from ottla.node.metric_table import PURGATORY_SIZE
-from ottla.proto.errors import ErrorCode, RequestError
-from ottla.proto.ids import LeaderEpoch, TopicPartition
 from ottla.proto.kafka.apis import API_VERSIONS, DELETE_RECORDS, FETCH, PRODUCE
 from ottla.proto.kafka.message import Message
 from ottla.proto.records.header import read_header
-from ottla.replication.replica import Replica
-from tests.builders import OneLog, produced
+from tests.builders import produced
 from tests.hostile.stage import (
     CLOSED,
     EMPTY,
@@ -147,26 +142,6 @@ def test_a_fetch_gets_its_codes_and_its_batches(attacked: Target, row: Row) -> N
     assert codes_of(answer) == row.codes
     assert not isinstance(answer, Closed)
     assert batches_in(answer) == row.batches
-
-
-def test_a_current_epoch_that_is_stale_is_fenced() -> None:
-    """Not on the live node: its partitions have had one leader, and nothing is below epoch 0."""
-    log = OneLog().create()
-    with ThreadPoolExecutor(1) as executor:
-        replica = Replica(
-            TopicPartition("t", 0),
-            log,
-            executor,
-            leader_epoch=LeaderEpoch(5),
-            observe_sync=lambda seconds: None,
-        )
-        codes = dict[int, ErrorCode]()
-        for epoch in (-1, 4, 5, 6):
-            try:
-                require_epoch(replica, epoch)
-            except RequestError as refusal:
-                codes[epoch] = refusal.code
-    assert codes == {4: ErrorCode.FENCED_LEADER_EPOCH, 6: ErrorCode.UNKNOWN_LEADER_EPOCH}
 
 
 def test_a_divergence_is_told_and_no_batch_is_given(attacked: Target) -> None:

@@ -138,6 +138,27 @@ REQUESTS: Final[Mapping[ApiRow, dict[str, Any]]] = {
         "response_partition_limit": 10,
         "cursor": None,
     },
+    apis.ELECT_LEADERS: {
+        "election_type": 0,
+        "topic_partitions": [{"topic": FILLED, "partitions": [0, 1]}],
+        "timeout": 1000,
+    },
+    apis.DESCRIBE_QUORUM: {
+        "topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}],
+    },
+    apis.UPDATE_FEATURES: {
+        "feature_updates": [
+            {
+                "feature": "ottla.feature.level",
+                "max_version_level": 1,
+                "upgrade_type": 1,
+                "allow_downgrade": False,
+            }
+        ],
+        "validate_only": False,
+        "timeout": 1000,
+    },
+    apis.UNREGISTER_BROKER: {"broker_id": 1},
 }
 assert set(REQUESTS) == set(API_TABLE)
 

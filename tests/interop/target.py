@@ -1,4 +1,4 @@
-"""The node that Kafka's programs are run against: ours, or for a check of the tests Kafka's own.
+"""What Kafka's programs are run against: our nodes, or for a check of the tests Kafka's own broker.
 
 OTTLA_INTEROP_TARGET=kafka make interop    asks the same of a Kafka broker
 """
@@ -6,21 +6,46 @@ OTTLA_INTEROP_TARGET=kafka make interop    asks the same of a Kafka broker
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from tests.integration.nodes import running_node
+from tests.integration.clusters import RunningCluster, running_cluster
 from tests.interop.broker import start_broker
+
+_OPTIONS: Final = {
+    # Most tests write, and only what has one replica can be written to yet.
+    "default.replication.factor": "1",
+    # Leaders move back when a test says so, and not before.
+    "leader.imbalance.check.interval.seconds": "3600",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A running node: where it listens and where it writes."""
+    """Running brokers, by their ids: where they listen and where they write."""
 
-    bootstrap: str
-    data_dir: Path
+    addresses: Mapping[int, str]
+    data_dirs: Mapping[int, Path]
+    # None where it is Kafka.
+    ours: RunningCluster | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(self.addresses.values())
+
+    @property
+    def ids(self) -> list[str]:
+        """Return the brokers as programs name them, in ascending order."""
+        return [str(one) for one in sorted(self.addresses)]
+
+    @property
+    def cluster(self) -> RunningCluster:
+        """Return our nodes, to do something to them."""
+        assert self.ours is not None, "this is asked of our nodes only"
+        return self.ours
 
 
 def is_kafka() -> bool:
@@ -28,11 +53,19 @@ def is_kafka() -> bool:
 
 
 @contextmanager
-def start_target(folder: Path) -> Iterator[Target]:
-    """Yield a node that answers, and stop it cleanly at the end of the block."""
+def start_target(folder: Path, *, nodes: int = 3) -> Iterator[Target]:
+    """Yield brokers that answer, and stop them cleanly at the end of the block.
+
+    Kafka is one broker, however many nodes are wanted.
+    """
     if is_kafka():
         with start_broker(folder) as broker:
-            yield Target(broker.address, broker.log_dir)
+            yield Target({1: broker.address}, {1: broker.log_dir})
     else:
-        with running_node(folder) as node:
-            yield Target(node.bootstrap, node.data_dir)
+        with running_cluster(folder, nodes, options=_OPTIONS) as cluster:
+            members = cluster.nodes.items()
+            yield Target(
+                {key: node.bootstrap for key, node in members},
+                {key: node.data_dir for key, node in members},
+                cluster,
+            )

@@ -1,4 +1,4 @@
-"""Kafka's own command-line programs, unchanged, against our node."""
+"""Kafka's own command-line programs, unchanged, against three of our nodes."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from tests.interop.tools import (
     PRODUCER_PERFORMANCE,
     TOPICS,
     VERIFIABLE_PRODUCER,
+    Ran,
     Tools,
     start_tools,
 )
@@ -66,7 +67,7 @@ def new_topic(tools: Tools, names: Iterator[str]) -> NewTopic:
         ran = tools.ask(TOPICS, *create, *options)
         assert ran.out == f"Created topic {name}.\n"
         wait_until(
-            lambda: ends_of(tools, name) == dict.fromkeys(range(partitions), 0), DEADLINE_S, name
+            lambda: ends_now(tools, name) == dict.fromkeys(range(partitions), 0), DEADLINE_S, name
         )
         return name
 
@@ -81,7 +82,16 @@ def describe(tools: Tools, topic: str) -> list[dict[str, str]]:
 
 
 def ends_of(tools: Tools, topic: str, time: str = "-1") -> dict[int, int]:
-    ran = tools.ask(GET_OFFSETS, "--topic", topic, "--time", time)
+    return _offsets(tools.ask(GET_OFFSETS, "--topic", topic, "--time", time))
+
+
+def ends_now(tools: Tools, topic: str) -> dict[int, int] | None:
+    """Return the ends as far as whoever is asked knows of the topic already, or None."""
+    ran = tools.try_(GET_OFFSETS, "--topic", topic)
+    return _offsets(ran) if ran.code == 0 else None
+
+
+def _offsets(ran: Ran) -> dict[int, int]:
     told = [line.rsplit(":", 2) for line in ran.lines]
     return {int(partition): int(offset) for _, partition, offset in told}
 
@@ -109,15 +119,19 @@ def read(tools: Tools, topic: str, count_: int, *, offset: str = "earliest") -> 
 # TopicCommand
 
 
-def test_a_topic_is_created_and_described(tools: Tools, new_topic: NewTopic) -> None:
+def test_a_topic_is_created_and_described(
+    tools: Tools, target: Target, new_topic: NewTopic
+) -> None:
     name = new_topic(3, retention_ms="3600000")
     topic, *partitions = describe(tools, name)
     assert (topic["Topic"], topic["PartitionCount"], topic["ReplicationFactor"]) == (name, "3", "1")
     assert "retention.ms=3600000" in topic["Configs"].split(",")
     assert len(topic["TopicId"]) == 22
-    assert [
-        (one["Partition"], one["Leader"], one["Replicas"], one["Isr"]) for one in partitions
-    ] == [(str(number), "1", "1", "1") for number in range(3)]
+    assert [one["Partition"] for one in partitions] == ["0", "1", "2"]
+    for one in partitions:
+        assert one["Leader"] == one["Replicas"] == one["Isr"]
+    # Each broker has its share.
+    assert {one["Leader"] for one in partitions} == set(target.ids)
 
 
 def test_topics_are_listed(tools: Tools, new_topic: NewTopic) -> None:
@@ -135,17 +149,18 @@ def test_no_partition_is_in_trouble(kind: str, tools: Tools, new_topic: NewTopic
     assert ran.out.strip() == ""
 
 
-def test_a_topic_is_placed_by_hand(tools: Tools, names: Iterator[str]) -> None:
-    name = next(names)
-    tools.ask(TOPICS, "--create", "--topic", name, "--replica-assignment", "1,1")
-    wait_until(lambda: len(ends_of(tools, name)) == 2, DEADLINE_S, "two partitions")
+def test_a_topic_is_placed_by_hand(tools: Tools, target: Target, names: Iterator[str]) -> None:
+    name, places = next(names), [target.ids[-1], target.ids[0]]
+    tools.ask(TOPICS, "--create", "--topic", name, "--replica-assignment", ",".join(places))
+    wait_until(lambda: ends_now(tools, name) == {0: 0, 1: 0}, DEADLINE_S, "two partitions")
+    assert [one["Leader"] for one in describe(tools, name)[1:]] == places
 
 
 def test_partitions_are_added(tools: Tools, new_topic: NewTopic) -> None:
     name = new_topic(2)
     assert tools.ask(TOPICS, "--alter", "--topic", name, "--partitions", "5").out == ""
     wait_until(
-        lambda: ends_of(tools, name) == dict.fromkeys(range(5), 0), DEADLINE_S, "five partitions"
+        lambda: ends_now(tools, name) == dict.fromkeys(range(5), 0), DEADLINE_S, "five partitions"
     )
 
 
@@ -181,7 +196,7 @@ def test_fewer_partitions_or_as_many_are_refused(
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        (["--topic", "too-many-replicas", "--replication-factor", "3"], "replica"),
+        (["--topic", "too-many-replicas", "--replication-factor", "4"], "replica"),
         (["--topic", "a/b"], "'.', '_' and '-'"),
         (["--topic", "x" * 250], "249"),
         (["--topic", "bad-option", "--config", "no.such.option=1"], "no.such.option"),
@@ -376,24 +391,33 @@ def test_a_verifiable_producer_sees_every_record_acknowledged(
 
 def test_the_versions_of_a_broker_are_shown(tools: Tools, target: Target) -> None:
     ran = tools.ask(API_VERSIONS)
-    assert ran.lines[0].startswith(f"{target.bootstrap} (id: 1 rack: null")
+    for number, address in target.addresses.items():
+        assert (
+            sum(line.startswith(f"{address} (id: {number} rack: null") for line in ran.lines) == 1
+        )
     for line in ("Produce(0): 0 to 13", "Fetch(1): 4 to 18", "ApiVersions(18): 0 to 4"):
-        assert line in ran.out
+        assert ran.out.count(line) == len(target.addresses)
 
 
-def test_the_directories_of_a_broker_are_shown(
+def test_the_directories_of_all_brokers_are_shown(
     tools: Tools, target: Target, new_topic: NewTopic
 ) -> None:
     name = new_topic(2)
     write(tools, name, ["k:v"])
     for asked in (["--topic-list", name], []):
         ran = tools.ask(LOG_DIRS, "--describe", *asked)
-        (directory,) = json.loads(ran.lines[-1])["brokers"][0]["logDirs"]
-        assert (directory["error"], Path(directory["logDir"])) == (None, target.data_dir)
-        sizes = {one["partition"]: one["size"] for one in directory["partitions"]}
-        written = {part: size for part, size in sizes.items() if part.startswith(f"{name}-")}
-        assert set(written) == {f"{name}-0", f"{name}-1"}
-        assert sorted(size > 0 for size in written.values()) == [False, True]
+        told = {one["broker"]: one["logDirs"] for one in json.loads(ran.lines[-1])["brokers"]}
+        directories = {number: Path(one["logDir"]) for number, (one,) in told.items()}
+        assert directories == target.data_dirs
+        assert {one["error"] for (one,) in told.values()} == {None}
+        sizes = {
+            one["partition"]: one["size"]
+            for (directory,) in told.values()
+            for one in directory["partitions"]
+            if one["partition"].startswith(f"{name}-")
+        }
+        assert set(sizes) == {f"{name}-0", f"{name}-1"}
+        assert sorted(size > 0 for size in sizes.values()) == [False, True]
 
 
 def test_the_features_of_a_broker_are_described(tools: Tools) -> None:
@@ -408,16 +432,18 @@ def test_the_cluster_is_described(tools: Tools, target: Target) -> None:
     assert identity.out.startswith("Cluster ID: ")
     endpoints = tools.run(CLUSTER, "list-endpoints", *address)
     assert endpoints.code == 0
-    assert endpoints.lines[1].split()[:3] == ["1", *target.bootstrap.split(":")]
+    listed = {line.split()[0]: line.split()[1:3] for line in endpoints.lines[1:]}
+    assert listed == {str(key): one.split(":") for key, one in target.addresses.items()}
 
 
 def test_kafka_finds_nothing_wrong_with_the_files_of_the_node(kafka: None, tmp_path: Path) -> None:
     lines = [f"key-{number}:value-{number}" for number in range(300)]
-    with start_target(tmp_path) as target, start_tools(target.bootstrap) as tools:
+    # One node is enough, and a cluster too.
+    with start_target(tmp_path, nodes=1) as target, start_tools(target.bootstrap) as tools:
         for codec in CODECS:
             tools.ask(TOPICS, "--create", "--topic", codec, "--partitions", "1")
             write(tools, codec, lines, "--compression-codec", codec, "--batch-size", "1000")
-    directories = [target.data_dir / f"{codec}-0" for codec in CODECS]
+    directories = [target.data_dirs[1] / f"{codec}-0" for codec in CODECS]
     verdict = judge(directories)
     assert verdict.complaints == []
     for directory in directories:

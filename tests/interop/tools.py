@@ -32,6 +32,8 @@ API_VERSIONS: Final = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 LOG_DIRS: Final = "org.apache.kafka.tools.LogDirsCommand"
 FEATURES: Final = "org.apache.kafka.tools.FeatureCommand"
 CLUSTER: Final = "org.apache.kafka.tools.ClusterTool"
+QUORUM: Final = "org.apache.kafka.tools.MetadataQuorumCommand"
+ELECTIONS: Final = "org.apache.kafka.tools.LeaderElectionCommand"
 
 
 class Ran(NamedTuple):

@@ -1,20 +1,30 @@
-"""`python -m tests.sim.run --seed 8412 --scenario truncates`, or `--runs 1000` to search."""
+"""`python -m tests.sim.run --seed 8412 --scenario truncates`, or `--runs 1000` to search.
+
+Two simulators share this line: the log on its disk (`scenarios.py`), and the cluster
+(`cluster/climate.py`), whose scenario `cluster` draws one of its families for each seed.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import traceback
+from collections.abc import Callable
 
 from ottla.replication.storage import failpoints
+from tests.sim.cluster.climate import ANY, FAMILIES
+from tests.sim.cluster.run import play as play_cluster
 from tests.sim.scenarios import NOISY, SCENARIOS
 from tests.sim.world import World
 
 STEPS = 60
+FAILURES_MAX = 3
+TOLD_EVERY = 500
+CLUSTER = (ANY, *FAMILIES)
 
 
 def play(seed: int, scenario: str, steps: int = STEPS) -> World:
-    """Run one seed; raises what broke, with the story and the line to paste."""
+    """Run one seed of the log; raises what broke, with the story and the line to paste."""
     failpoints.disarm_all()
     world = World(seed, SCENARIOS[scenario])
     try:
@@ -28,26 +38,33 @@ def play(seed: int, scenario: str, steps: int = STEPS) -> World:
     return world
 
 
+def player(scenario: str) -> Callable[[int, str], object]:
+    return play_cluster if scenario in CLUSTER else play
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make sim")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--scenario", choices=sorted(SCENARIOS))
+    parser.add_argument("--scenario", choices=sorted((*SCENARIOS, *CLUSTER)))
     given = parser.parse_args()
     seeds = [given.seed] if given.seed is not None else range(given.first, given.first + given.runs)
-    scenarios = [given.scenario] if given.scenario else NOISY
-    failed = 0
+    scenarios = [given.scenario] if given.scenario else [*NOISY, ANY]
+    runs, failed = 0, 0
     for scenario in scenarios:
         for seed in seeds:
+            runs += 1
             try:
-                play(seed, scenario)
+                player(scenario)(seed, scenario)
             except Exception:  # noqa: BLE001 - whatever broke, the search goes on
                 failed += 1
                 traceback.print_exc()
-                if failed >= 3:
+                if failed >= FAILURES_MAX:
                     return 1
-    print(f"{len(list(seeds)) * len(scenarios)} runs, {failed} failed")
+            if runs % TOLD_EVERY == 0:
+                print(f"{runs} runs, the last one seed {seed} of {scenario}", flush=True)
+    print(f"{runs} runs, {failed} failed")
     return 1 if failed else 0
 
 

@@ -232,6 +232,35 @@ _CONFIGS: Final = (
     ),
 )
 
+_QUORUM: Final = (
+    Intended(
+        "ApiVersions: *",
+        "*_features.ottla.feature.level",
+        "which commands our own metadata has; Kafka's level is told beside it",
+        kafka=ABSENT,
+    ),
+    Intended(
+        "DescribeQuorum: *",
+        "*error_message",
+        "where there is no error there is no sentence; Kafka has an empty one",
+        ours=ABSENT,
+        kafka="",
+    ),
+    Intended(
+        "UpdateFeatures: *",
+        "*.error_message",
+        "where there is no error there is no sentence; Kafka says NONE",
+        ours=ABSENT,
+        kafka="NONE",
+    ),
+    Intended(
+        "DescribeQuorum: the metadata",
+        "*.replica_directory_id",
+        "a voter is known by its disk too; in Kafka only if it may be replaced",
+        kafka=ABSENT,
+    ),
+)
+
 INTENDED: Final[tuple[Intended, ...]] = (
     *_EVERYWHERE,
     *_BYTES,
@@ -240,4 +269,5 @@ INTENDED: Final[tuple[Intended, ...]] = (
     *_OFFSETS,
     *_TOPICS,
     *_CONFIGS,
+    *_QUORUM,
 )

@@ -13,7 +13,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from ottla.proto.kafka.apis import CREATE_TOPICS, DESCRIBE_TOPIC_PARTITIONS, ApiRow
+from ottla.proto.kafka.apis import (
+    CREATE_TOPICS,
+    DESCRIBE_QUORUM,
+    DESCRIBE_TOPIC_PARTITIONS,
+    ApiRow,
+)
 from tests.builders import NOW_MS
 from tests.interop.differential.case import ANSWERED, Answer, Ask, Case
 
@@ -30,6 +35,16 @@ _LEFT_OUT: Final = object()
 SENTENCES: Final = frozenset({"error_message", "batch_index_error_message"})
 # Such as the time of the day in a sentence.
 _LONG_NUMBER: Final = re.compile(r"-?\d{13,}")
+# How far a quorum has come is each node's own affair.
+_OF_QUORUM: Final = frozenset(
+    {
+        "leader_epoch",
+        "high_watermark",
+        "log_end_offset",
+        "last_fetch_timestamp",
+        "last_caught_up_timestamp",
+    }
+)
 # Lists that read better as one line for each key, and the field that is the key.
 _TABLES: Final = {
     "api_keys": "api_key",
@@ -77,6 +92,8 @@ class _Walk:
             return _LEFT_OUT
         if name == "topic_id":
             return self._topic_id(value)
+        if self._row is DESCRIBE_QUORUM and name in _OF_QUORUM:
+            return "<number>" if value > 0 else value
         known = _BY_NAME.get(name)
         if known is not None:
             return known(value)
@@ -144,6 +161,7 @@ def _sort_key(one: dict[str, Any]) -> str:
 _BY_NAME: Final[Mapping[str, Callable[[Any], Any]]] = {
     "cluster_id": lambda value: "<cluster id>" if value else value,
     "port": lambda _: "<port>",
+    "replica_directory_id": lambda _: "<id>",
     "log_dir": lambda _: "<directory>",
     "total_bytes": _above_zero("<bytes>"),
     "usable_bytes": _above_zero("<bytes>"),

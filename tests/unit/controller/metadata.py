@@ -21,7 +21,6 @@ from ottla.controller.commands import (
     RegisterBroker,
     ReportDamage,
     SetFeatureLevel,
-    StartLeading,
     TakeOffice,
     TakeProducerIds,
     UnfenceBroker,
@@ -148,5 +147,4 @@ commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(CreatePartitions, _new_partitions, _ids, _seeds),
     st.builds(ChangeConfigs, _config_changes),
     st.builds(TakeProducerIds, st.integers(-1, 2000) | st.just(INT64_MAX)),
-    st.builds(StartLeading, _brokers),
 )

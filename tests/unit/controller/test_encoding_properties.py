@@ -1,25 +1,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
-from struct import pack
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.controller.encoding import (
-    Counters,
-    decode_configs,
-    decode_counters,
-    decode_topic,
-    encode_configs,
-    encode_counters,
-    encode_topic,
-)
+from ottla.controller.encoding import decode_topic, encode_topic
 from ottla.controller.image import PartitionInfo, TopicInfo
 from ottla.proto.errors import CorruptionError, StorageError
-from ottla.proto.ids import INT32_MAX, INT64_MAX, BrokerId, LeaderEpoch, ProducerId
+from ottla.proto.ids import INT32_MAX, BrokerId, LeaderEpoch
 from tests.unit.controller.metadata import topic_id
 
 _brokers = st.integers(0, INT32_MAX).map(BrokerId)
@@ -46,30 +36,12 @@ _topics = st.builds(
 )
 _SEVEN = (BrokerId(7),)
 _ONE_REPLICA = PartitionInfo(_SEVEN, _SEVEN, BrokerId(7), LeaderEpoch(3), 4, elr=_SEVEN)
-_counters = st.builds(
-    Counters,
-    st.integers(0, INT64_MAX),
-    st.integers(0, INT64_MAX).map(ProducerId),
-    st.integers(0, INT64_MAX),
-)
 
 
 @settings(deadline=None)
 @given(_topics)
 def test_a_topic_is_read_as_it_was_written(topic: TopicInfo) -> None:
     assert decode_topic("a", encode_topic(topic)) == topic
-
-
-@settings(deadline=None)
-@given(st.dictionaries(_texts, _texts))
-def test_options_are_read_as_they_were_written(configs: dict[str, str]) -> None:
-    assert decode_configs("1", encode_configs(configs)) == configs
-
-
-@settings(deadline=None)
-@given(_counters)
-def test_counters_are_read_as_they_were_written(counters: Counters) -> None:
-    assert decode_counters(encode_counters(counters)) == counters
 
 
 @settings(deadline=None)
@@ -93,25 +65,21 @@ def test_a_topic_with_more_behind_it_is_refused(topic: TopicInfo, more: bytes) -
 def test_garbage_raises_nothing_but_a_storage_error(data: bytes) -> None:
     with suppress(StorageError):
         decode_topic("a", data)
-    with suppress(StorageError):
-        decode_configs("1", data)
-    with suppress(StorageError):
-        decode_counters(data)
 
 
 def test_a_count_beyond_the_value_is_refused_before_anything_is_made() -> None:
     with pytest.raises(CorruptionError, match="ends too early"):
-        decode_configs("1", b"\x01\xff\xff\xff\xff")
+        decode_topic("a", b"\x01" + bytes(16) + b"\xff\xff\xff\xff")
 
 
 def test_a_later_format_is_named_in_a_sentence() -> None:
-    with pytest.raises(StorageError, match=r"format 3, .* reads formats up to 2") as caught:
-        decode_topic("a", b"\x03anything")
+    with pytest.raises(StorageError, match=r"format 2, .* reads formats up to 1") as caught:
+        decode_topic("a", b"\x02anything")
     assert not isinstance(caught.value, CorruptionError)
 
 
 def test_a_topic_without_partitions_or_replicas_is_refused() -> None:
-    head = b"\x02" + bytes(16) + bytes(4)
+    head = b"\x01" + bytes(16) + bytes(4)
     with pytest.raises(CorruptionError, match="no partitions"):
         decode_topic("a", head + bytes(4))
     with pytest.raises(CorruptionError, match="no replicas"):
@@ -125,12 +93,3 @@ def test_flags_that_nobody_knows_are_refused() -> None:
     data[-19] |= 4
     with pytest.raises(CorruptionError, match="flags"):
         decode_topic("a", bytes(data))
-
-
-def test_a_topic_of_format_1_is_read_as_durable_and_never_led_uncleanly() -> None:
-    head = b"\x01" + topic_id(1).bytes + bytes(4) + b"\0\0\0\x01"
-    partition = pack(">iiiHHHii", 7, 3, 4, 1, 1, 0, 7, 7)
-    expected = replace(_ONE_REPLICA, elr=())
-    assert decode_topic("a", head + partition).partitions == (expected,)
-    with pytest.raises(CorruptionError, match="no replicas"):
-        decode_topic("a", head + bytes(18))

@@ -6,12 +6,14 @@ from hypothesis import strategies as st
 from ottla.controller.commands import (
     BeginShutdown,
     FenceBroker,
+    RegisterBroker,
     ReportDamage,
+    TakeOffice,
     TakeProducerIds,
     UnfenceBroker,
 )
-from ottla.controller.office import Requests, commands_for, wants_balance
-from ottla.controller.proposal import RequestId, encode_proposal
+from ottla.controller.office import FORWARDED, Requests, commands_for, wants_balance
+from ottla.controller.proposal import KINDS, RequestId, encode_proposal
 from ottla.controller.sightings import ProposeFence, ProposeShutdown, ProposeUnfence
 from ottla.proto.ids import BrokerId
 from ottla.proto.kafka.uuids import UUID
@@ -58,6 +60,12 @@ def test_rule_8_any_damage_is_reported_in_commands_that_are_small_enough(
             told[key] = told.get(key, ()) + piece
     assert told == damaged
     assert [type(one) for one in commands[:-1]] == [ReportDamage] * (len(commands) - 1)
+
+
+def test_of_every_command_it_is_decided_whether_a_broker_may_propose_it() -> None:
+    own = {TakeOffice, RegisterBroker, FenceBroker, UnfenceBroker, ReportDamage, BeginShutdown}
+    assert {kind.command for kind in KINDS} - FORWARDED == own
+    assert not own & FORWARDED
 
 
 def test_leaders_are_out_of_balance_only_when_an_election_would_help() -> None:

@@ -9,14 +9,13 @@ from ottla.controller.commands import (
     Command,
     CreatePartitions,
     DeleteTopic,
-    StartLeading,
     TakeProducerIds,
 )
 from ottla.controller.image import ALL_BROKERS, MetadataImage
 from ottla.controller.port import ConfigChange, NewPartitions, TopicDefaults
 from ottla.controller.state import apply
 from ottla.proto.errors import ErrorCode
-from ottla.proto.ids import INT64_MAX, BrokerId, ProducerId
+from ottla.proto.ids import INT64_MAX, ProducerId
 from ottla.proto.kafka.uuids import UUID
 from tests.unit.controller.metadata import create, image_of, topic_id
 
@@ -141,12 +140,3 @@ def test_producer_ids_run_out_with_a_refusal() -> None:
     image = replace(image_of(), next_producer_id=ProducerId(INT64_MAX - 5))
     assert _refusal(image, TakeProducerIds(6)) is ErrorCode.UNKNOWN_SERVER_ERROR
     _after(image, TakeProducerIds(5))
-
-
-def test_a_broker_that_starts_again_leads_under_a_new_epoch() -> None:
-    image = _after(image_of(2), create("a", 2, 1))
-    led = [one.leader for one in image.topics["a"].partitions]
-    assert sorted(map(int, filter(None, led))) == [1, 2]
-    image = _after(image, StartLeading(BrokerId(1)))
-    epochs = {one.leader: one.leader_epoch for one in image.topics["a"].partitions}
-    assert epochs == {1: 1, 2: 0}

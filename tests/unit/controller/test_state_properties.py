@@ -11,7 +11,7 @@ from ottla.controller.names import name_problem
 from ottla.controller.state import apply
 from tests.unit.controller.metadata import commands, image_of, quorum_commands
 
-# What SoloController asks for, and what only a quorum does.
+# What clients ask for, and what controllers and brokers do.
 _commands = commands | quorum_commands
 _histories = st.lists(_commands, max_size=25)
 

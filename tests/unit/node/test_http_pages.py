@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 
 from ottla.controller.image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
+from ottla.node.facts import BrokerFacts, QuorumFacts, VoterFacts
 from ottla.node.http import JSON, Answer
 from ottla.node.metrics import Metrics
 from ottla.node.status import (
@@ -61,9 +62,21 @@ PARTITION = PartitionStatus(
 
 
 class FakeNode:
-    def __init__(self, *partitions: PartitionStatus, not_ready: str | None = None) -> None:
+    def __init__(
+        self,
+        *partitions: PartitionStatus,
+        not_ready: str | None = None,
+        quorum: QuorumFacts | None = None,
+        broker: BrokerFacts | None = None,
+    ) -> None:
         self._partitions = partitions
-        self._status = replace(NODE, not_ready=not_ready, partition_count=len(partitions))
+        self._status = replace(
+            NODE,
+            not_ready=not_ready,
+            partition_count=len(partitions),
+            quorum=quorum,
+            broker=broker,
+        )
 
     def status(self) -> NodeStatus:
         return self._status
@@ -86,7 +99,10 @@ def _image(*leaders: BrokerId | None, controller: BrokerId = ME) -> MetadataImag
         version=1,
         cluster_id="c",
         controller_id=controller,
-        brokers={ME: BrokerInfo(ME, "localhost", 9092)},
+        brokers={
+            ME: BrokerInfo(ME, "localhost", 9092),
+            OTHER: BrokerInfo(OTHER, "localhost", 9093, is_fenced=True),
+        },
         topics={"t": topic},
         topic_names={topic.topic_id: "t"},
     )
@@ -104,6 +120,15 @@ def test_a_node_that_does_not_serve_says_why() -> None:
     answer = ready_answer("the node is recovering")
     assert answer.status == 503
     assert _told(answer) == {"ready": False, "reason": "the node is recovering"}
+
+
+def test_status_has_the_place_of_the_node_in_its_cluster() -> None:
+    quorum = QuorumFacts(standing="voter", role="leader", voters=(VoterFacts(1, 7, 0),))
+    node = FakeNode(quorum=quorum, broker=BrokerFacts(broker_epoch=5, is_fenced=False))
+    told = _told(asyncio.run(status_answer(node)))
+    assert told["quorum"]["role"] == "leader"
+    assert told["quorum"]["voters"] == [{"node_id": 1, "acknowledged": 7, "lag": 0}]
+    assert (told["broker"]["broker_epoch"], told["broker"]["is_fenced"]) == (5, False)
 
 
 def test_status_has_the_node_and_its_partitions() -> None:
@@ -213,18 +238,26 @@ def test_partitions_that_need_a_look_are_counted_where_they_are_led() -> None:
 
 
 def test_the_active_controller_tells_of_the_cluster() -> None:
-    found = {reading.row.name: reading.value for reading in cluster_readings(ME, _image(ME, None))}
+    image = _image(ME, None, OTHER)
+    found = {reading.row.name: reading.value for reading in cluster_readings(ME, image)}
     assert found == {
         "kafka_controller_kafkacontroller_activecontrollercount": 1,
         "kafka_controller_kafkacontroller_activebrokercount": 1,
+        "kafka_controller_kafkacontroller_fencedbrokercount": 1,
         "kafka_controller_kafkacontroller_globaltopiccount": 1,
-        "kafka_controller_kafkacontroller_globalpartitioncount": 2,
+        "kafka_controller_kafkacontroller_globalpartitioncount": 3,
         "kafka_controller_kafkacontroller_offlinepartitionscount": 1,
+        "kafka_controller_kafkacontroller_preferredreplicaimbalancecount": 2,
     }
 
 
 def test_another_node_says_only_that_it_is_not_the_controller() -> None:
     readings = list(cluster_readings(ME, _image(ME, controller=OTHER)))
+    assert [reading.value for reading in readings] == [0]
+
+
+def test_a_controller_that_was_deposed_says_so_before_it_hears_who_took_office() -> None:
+    readings = list(cluster_readings(ME, _image(ME), leads=False))
     assert [reading.value for reading in readings] == [0]
 
 

@@ -62,7 +62,9 @@ def _labels(row: MetricRow) -> tuple[str, ...]:
 
 
 def _is_looked_up(row: MetricRow) -> bool:
-    return row.name.startswith(("kafka_log_", "kafka_server_replica", "kafka_controller_"))
+    looked_up = ("kafka_log_", "kafka_server_replica", "kafka_controller_", "kafka_server_raft_")
+    ours = ("ottla_quorum_", "ottla_metadata_", "ottla_broker_")
+    return row.name.startswith((*looked_up, *ours))
 
 
 # ── The table ─────────────────────────────────────────────────────────────────────────────────

@@ -14,6 +14,7 @@ from tests.interop.differential.cases.mutated import MUTATED_CASES
 from tests.interop.differential.cases.offsets import OFFSET_CASES
 from tests.interop.differential.cases.primitives import PRIMITIVE_CASES
 from tests.interop.differential.cases.produce import PRODUCE_CASES
+from tests.interop.differential.cases.quorum import QUORUM_CASES
 from tests.interop.differential.cases.topics import TOPIC_CASES
 
 CASES: Final[tuple[Case, ...]] = (
@@ -26,5 +27,6 @@ CASES: Final[tuple[Case, ...]] = (
     *TOPIC_CASES,
     *CONFIG_CASES,
     *CLUSTER_CASES,
+    *QUORUM_CASES,
     *MUTATED_CASES,
 )

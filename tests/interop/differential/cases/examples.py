@@ -16,7 +16,9 @@ from ottla.proto.kafka.apis import (
     DESCRIBE_CONFIGS,
     DESCRIBE_LOG_DIRS,
     DESCRIBE_PRODUCERS,
+    DESCRIBE_QUORUM,
     DESCRIBE_TOPIC_PARTITIONS,
+    ELECT_LEADERS,
     FETCH,
     INCREMENTAL_ALTER_CONFIGS,
     INIT_PRODUCER_ID,
@@ -25,6 +27,8 @@ from ottla.proto.kafka.apis import (
     METADATA,
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
+    UNREGISTER_BROKER,
+    UPDATE_FEATURES,
     ApiRow,
 )
 from tests.interop.differential.messages import Fields
@@ -96,11 +100,21 @@ EXAMPLES: Final[Mapping[ApiRow, Fields]] = {
     DESCRIBE_LOG_DIRS: {"topics": [{"topic": MISSING, "partitions": [0]}]},
     CREATE_PARTITIONS: {"topics": [], "timeout": 1000, "validate_only": False},
     INCREMENTAL_ALTER_CONFIGS: {"resources": [], "validate_only": False},
+    ELECT_LEADERS: {
+        "election_type": 0,
+        "topic_partitions": [{"topic": MISSING, "partitions": [0]}],
+        "timeout": 1000,
+    },
+    DESCRIBE_QUORUM: {
+        "topics": [{"topic_name": MISSING, "partitions": [{"partition_index": 0}]}],
+    },
+    UPDATE_FEATURES: {"feature_updates": [], "validate_only": False, "timeout": 1000},
     DESCRIBE_CLUSTER: {
         "include_cluster_authorized_operations": False,
         "include_fenced_brokers": False,
     },
     DESCRIBE_PRODUCERS: {"topics": [{"name": MISSING, "partition_indexes": [0]}]},
+    UNREGISTER_BROKER: {"broker_id": 77},
     LIST_CONFIG_RESOURCES: {"resource_types": [4]},
     DESCRIBE_TOPIC_PARTITIONS: {
         "topics": [{"name": MISSING}],

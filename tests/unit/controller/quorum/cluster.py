@@ -80,9 +80,12 @@ class Cluster:
     def members(self) -> dict[int, QuorumMember]:
         return self.network.members
 
+    def membership_of(self, node_id: int) -> Membership:
+        """Return what a member is whose disk is empty."""
+        return voter(node_id, self.size, self.standings.get(node_id, Standing.VOTER))
+
     def start(self, node_id: int) -> QuorumMember:
-        standing = self.standings.get(node_id, Standing.VOTER)
-        journal = open_journal(self._open_store(node_id), voter(node_id, self.size, standing))
+        journal = open_journal(self._open_store(node_id), self.membership_of(node_id))
         machine = Notes()
         self.journals[node_id], self.machines[node_id] = journal, machine
         member = QuorumMember(

@@ -188,3 +188,60 @@ def test_what_was_stored_is_not_replaced_once_somebody_votes() -> None:
     anew = {1: "d1x", 2: "d2", 3: "d3"}
     assert two.hear(Account(1, "d1x", everybody, Standing.FORMING, "y", anew)) is None
     assert two.membership == stored
+
+
+def forming(node_id: int, voters: dict[int, str], cluster_id: str = "c") -> Formation:
+    stored = Membership(Standing.FORMING, cluster_id, node_id, voters[node_id], dict(voters))
+    return Formation(
+        node_id=node_id,
+        directory_id=voters[node_id],
+        configured=(1, 2, 3),
+        new_cluster_id="x",
+        membership=stored,
+    )
+
+
+def said(standing: Standing, node_id: int, voters: dict[int, str], cluster_id: str) -> Account:
+    return Account(node_id, voters[node_id], (1, 2, 3), standing, cluster_id, voters)
+
+
+# The second one is what an operator gets who has set the cluster id.
+@pytest.mark.parametrize("new_id", ["new", "c"])
+def test_the_late_word_of_a_proposer_that_is_gone_brings_nobody_back(new_id: str) -> None:
+    old, new = {1: "d1", 2: "d2", 3: "d3"}, {1: "d1x", 2: "d2", 3: "d3"}
+    two = forming(2, old)
+    followed = two.hear(said(Standing.FORMING, 1, new, new_id))
+    assert isinstance(followed, Membership)
+    assert followed.voters == new
+    # The first proposer said this before it lost its disk. The second one counts on us by now.
+    assert two.hear(said(Standing.FORMING, 1, old, "c")) is None
+    late = two.hear(said(Standing.VOTER, 1, old, "c"))
+    assert isinstance(late, Refusal)
+    assert two.membership == followed
+    voter = two.hear(said(Standing.VOTER, 1, new, new_id))
+    assert isinstance(voter, Membership)
+    assert (voter.standing, voter.cluster_id, voter.voters) == (Standing.VOTER, new_id, new)
+
+
+def test_a_blank_member_whose_directory_votes_already_has_lost_its_journal_and_is_refused() -> None:
+    three = Formation(
+        node_id=3, directory_id="d3", configured=(1, 2, 3), new_cluster_id="x", membership=None
+    )
+    told = three.hear(said(Standing.VOTER, 1, {1: "d1", 2: "d2", 3: "d3"}, "c"))
+    assert isinstance(told, Refusal)
+    assert "its quorum's journal is gone" in told.sentence
+    assert three.membership is None
+
+
+def test_an_old_account_of_a_blank_member_changes_nothing_for_those_who_are_further() -> None:
+    voters = {1: "d1", 2: "d2", 3: "d3"}
+    for node_id in (1, 2):
+        one = forming(node_id, voters)
+        before = one.membership
+        assert one.hear(Account(3, "d3", (1, 2, 3))) is None
+        assert one.membership == before
+    # To be finished, the proposer needs a newer one.
+    one = forming(1, voters)
+    assert one.hear(said(Standing.FORMING, 2, voters, "c")) is None
+    assert one.hear(Account(3, "d3", (1, 2, 3))) is None
+    assert isinstance(one.hear(said(Standing.FORMING, 3, voters, "c")), Membership)

@@ -153,7 +153,8 @@ def test_a_snapshot_takes_the_place_of_its_entries_and_of_no_other() -> None:
     found = again(disk)
     assert found[:] == journal[:]
     assert (found.first_index, found.last_index) == (49, 80)
-    assert found.snapshot == Snapshot(journal[0], journal[1], b"state")
+    directories = {node_id: (f"directory-{node_id}",) for node_id in (1, 2, 3)}
+    assert found.snapshot == Snapshot(journal[0], journal[1], b"state", directories)
     assert found.committed_at_start == 50
 
 

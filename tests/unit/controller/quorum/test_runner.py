@@ -11,13 +11,14 @@ import pytest
 
 from ottla.controller.quorum.journal import create_journal
 from ottla.controller.quorum.member import QuorumMember
+from ottla.controller.quorum.membership import Membership, Standing
 from ottla.controller.quorum.messages import Envelope
 from ottla.controller.quorum.port import Committed, Outcome, QuorumStatus, Refused, Unknown, Why
 from ottla.controller.quorum.runner import RunningMember, Watcher
 from ottla.controller.quorum.seam import Timing
 from ottla.replication.storage.faults import FaultPlan, FaultRule, FaultyStore, Power
 from ottla.replication.storage.memory import MemoryStateStore
-from tests.unit.controller.quorum.cluster import Notes, voter
+from tests.unit.controller.quorum.cluster import CLUSTER_ID, Notes, voter
 
 QUICK = Timing(heartbeat_ms=20, election_min_ms=100, election_max_ms=200)
 DEADLINE_S = 10
@@ -31,7 +32,7 @@ class Running:
         self.plans = {node_id: FaultPlan() for node_id in self.machines}
         self.seen: list[QuorumStatus] = []
         self._watcher = watcher or self.seen.append
-        self.members = {node_id: self._member(node_id, size) for node_id in self.machines}
+        self.members = {n: self._member(voter(n, size)) for n in self.machines}
         for member in self.members.values():
             member.start()
         for one in self.members.values():
@@ -39,10 +40,25 @@ class Running:
                 if one is not other:
                     self._join(one, other)
 
-    def _member(self, node_id: int, size: int) -> RunningMember:
+    def lose_disk(self, node_id: int) -> str:
+        """Let a member come back with nothing but a new directory, whose id is returned."""
+        self.members[node_id].stop()
+        formed = voter(node_id, len(self.members)).voters
+        blank = Membership(Standing.JOINING, CLUSTER_ID, node_id, "new", formed)
+        self.machines[node_id] = Notes()
+        joiner = self.members[node_id] = self._member(blank)
+        joiner.start()
+        for other in self.members.values():
+            if other is not joiner:
+                self._join(joiner, other)
+                self._join(other, joiner)
+        return blank.directory_id
+
+    def _member(self, membership: Membership) -> RunningMember:
+        node_id = membership.node_id
         store = FaultyStore(MemoryStateStore(), Power(), self.plans[node_id])
         member = QuorumMember(
-            journal=create_journal(store, voter(node_id, size)),
+            journal=create_journal(store, membership),
             machine=self.machines[node_id],
             link=self,
             now_ms=lambda: time.monotonic_ns() // 1_000_000,
@@ -127,6 +143,34 @@ def test_a_member_that_halts_answers_everybody_and_the_others_go_on(three: Runni
         new_leader = await three.leader()
         assert new_leader is not leader
         assert isinstance(await new_leader.propose(b"on", 5_000), Committed)
+
+    run(story)
+
+
+def test_one_that_joins_is_admitted_through_the_door_and_the_watcher_hears_it(
+    three: Running,
+) -> None:
+    async def story() -> None:
+        leader = await three.leader()
+        assert isinstance(await leader.propose(b"one", 5_000), Committed)
+        lost = next(n for n in three.members if n != leader.node_id)
+        directory_id = three.lose_disk(lost)
+        told: list[Outcome] = []
+
+        def is_admitted() -> int | None:
+            # The shells say it as long as the joiner does, whoever leads.
+            for member in three.members.values():
+                assert member.admit(lost, directory_id, told.append)
+            seen = [status.standing for status in three.seen if status.node_id == lost]
+            return 1 if seen[-2:] == [Standing.JOINING, Standing.VOTER] else None
+
+        await until(is_admitted)
+        assert any(isinstance(outcome, Committed) for outcome in told)
+        for member in three.members.values():
+            assert member.status().admitted[lost] == directory_id
+        await until(lambda: 1 if three.machines[lost].commands == [b"one"] else None)
+        leader.stop()
+        assert not leader.admit(lost, directory_id)
 
     run(story)
 

@@ -114,8 +114,10 @@ def test_from_a_directory_that_was_not_admitted_nothing_counts_and_the_rest_pass
 def test_who_is_no_voter_yet_is_not_asked_for_its_vote() -> None:
     inbox, outbox = boxes()
     view = replace(VIEW, standing=Standing.JOINING)
-    for message in (RequestVote(4, 10, 3), AskPreVote(3, 10, 3)):
-        assert inbox.admit(wrap(outbox, message), view) is Drop.NOT_YET_A_VOTER
+    assert inbox.admit(wrap(outbox, RequestVote(4, 10, 3)), view) is Drop.NOT_YET_A_VOTER
+    # It may be asked what it would do, and says no.
+    question = AskPreVote(3, 10, 3)
+    assert inbox.admit(wrap(outbox, question), view) == question
     assert inbox.admit(wrap(outbox, HEARTBEAT), view) == HEARTBEAT
 
 

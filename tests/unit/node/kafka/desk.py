@@ -12,9 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from ottla.controller.image import BrokerInfo
 from ottla.controller.port import NewTopic, TopicDefaults
-from ottla.controller.solo import SoloController
 from ottla.node.broker import Broker
 from ottla.node.clock import Clock
 from ottla.node.kafka import configs, logdirs, offsets, producers
@@ -35,7 +33,8 @@ from ottla.replication.replicas import Replicas
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.memory import MemoryFiles, MemoryStateStore
 from tests.builders import NOW_MS
-from tests.unit.node.kafka.stage import CLUSTER_ID, CountedIds
+from tests.unit.node.kafka.one_door import CLUSTER_ID, Cluster, OneDoor
+from tests.unit.node.kafka.stage import CountedIds
 
 ROOT: Final = "/data"
 T = TypeVar("T")
@@ -64,9 +63,21 @@ class StillClock(Clock):
 class Desk:
     """One broker, and how to ask it."""
 
-    def __init__(self, broker: Broker, runner: asyncio.Runner) -> None:
+    def __init__(self, broker: Broker, runner: asyncio.Runner, door: OneDoor) -> None:
         self.broker = broker
         self._runner = runner
+        self._door = door
+
+    @property
+    def cluster(self) -> Cluster:
+        """What the controllers decide; `tell` lets this broker obey it."""
+        return self._door.cluster
+
+    def tell(self) -> None:
+        self.run(self.tell_soon())
+
+    async def tell_soon(self) -> None:
+        await self._door.tell()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
@@ -118,7 +129,7 @@ class Place:
         self.files = MemoryFiles()
         self.files.make_dir(ROOT)
         self.states = MemoryStateStore()
-        self.metadata = MemoryStateStore()
+        self.cluster = Cluster()
         self.new_uuid = CountedIds()
 
 
@@ -129,15 +140,13 @@ def open_desk(place: Place | None = None, **flags: str) -> Iterator[Desk]:
     given = {key.replace("_", "."): text for key, text in flags.items()}
     options = NodeOptions(load(flags={"log.dirs": ROOT, **given}))
     metrics = Metrics(version="test")
-    controller = SoloController(
-        place.metadata,
-        cluster_id=CLUSTER_ID,
-        broker=BrokerInfo(options.node_id, "127.0.0.1", 9092),
+    door = OneDoor(place.cluster, options.node_id)
+    controller = door.open(
         check_configs=options.check,
         defaults=lambda: TopicDefaults(1, 1),
         new_uuid=place.new_uuid,
+        clock=StillClock(),
     )
-    options.adopt(controller.image)
 
     def settings_of(topic: str) -> LogSettings:
         info = controller.image.topic(topic)
@@ -159,10 +168,11 @@ def open_desk(place: Place | None = None, **flags: str) -> Iterator[Desk]:
             metrics=metrics,
             data_dir=ROOT,
         )
+        runner.run(door.tell())
         runner.run(reconcile.begin(controller.image, report.damaged))
         controller.watch(reconcile.obey)
         try:
-            yield Desk(broker, runner)
+            yield Desk(broker, runner, door)
         finally:
             runner.run(replicas.close())
             manager.close(broker_epoch=1)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ottla.controller.image import BrokerInfo, MetadataImage
 from ottla.controller.port import Listener, TopicDefaults
-from ottla.controller.solo import SoloController
-from ottla.controller.stored import StateStore
+from ottla.node.clock import Clock
+from ottla.node.cluster import ClusterController
 from ottla.node.kafka.requests import Handler, Request
 from ottla.node.options import NodeOptions
 from ottla.proto.ids import BrokerId
@@ -29,13 +29,12 @@ from ottla.proto.kafka.message import Message
 from ottla.proto.kafka.uuids import UUID
 from ottla.proto.options import node
 from ottla.proto.options.load import load
-from ottla.replication.storage.memory import MemoryStateStore
+from tests.unit.node.kafka.one_door import CLUSTER_ID, Cluster, OneDoor
 
 if TYPE_CHECKING:
     from ottla.node.broker import Broker
 
 NODE_ID = BrokerId(1)
-CLUSTER_ID = "b3R0bGEtdW5pdC10ZXN0MQ"
 HERE = BrokerInfo(NODE_ID, "127.0.0.1", 9092)
 
 
@@ -57,31 +56,43 @@ class StageBroker:
     node_id: BrokerId
     cluster_id: str
     options: NodeOptions
-    controller: SoloController
+    controller: ClusterController
+    clock: Clock
 
 
 class Stage:
     """A broker to put questions to."""
 
     def __init__(
-        self, options: Mapping[str, str] | None = None, store: StateStore | None = None
+        self,
+        options: Mapping[str, str] | None = None,
+        cluster: Cluster | None = None,
+        *,
+        timeout_ms: int = 10_000,
     ) -> None:
-        """Start on a store, which is new if none is given, with options as on a command line."""
-        self.store = MemoryStateStore() if store is None else store
+        """Start with options as on a command line, in a cluster of one unless one is given."""
         self.options = NodeOptions(load(flags={"node.id": str(NODE_ID), **(options or {})}))
-        self.controller = SoloController(
-            self.store,
-            cluster_id=CLUSTER_ID,
-            broker=HERE,
+        self.door = OneDoor(Cluster() if cluster is None else cluster, NODE_ID)
+        self.controller = self.door.open(
             check_configs=self.options.check,
             defaults=self._defaults,
             new_uuid=CountedIds(),
+            clock=Clock(),
+            timeout_ms=timeout_ms,
         )
-        self.options.adopt(self.controller.image)
         self.controller.watch(self._adopt)
+        asyncio.run(self.door.tell())
         self.broker = cast(
-            "Broker", StageBroker(NODE_ID, CLUSTER_ID, self.options, self.controller)
+            "Broker", StageBroker(NODE_ID, CLUSTER_ID, self.options, self.controller, Clock())
         )
+
+    @property
+    def cluster(self) -> Cluster:
+        """What the controllers decide; `tell` lets this broker see it."""
+        return self.door.cluster
+
+    def tell(self) -> None:
+        asyncio.run(self.door.tell())
 
     @property
     def image(self) -> MetadataImage:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from ottla.controller.image import FEATURE_LEVEL
 from ottla.controller.port import NewTopic
 from ottla.node.kafka.metadata import (
     api_versions,
-    describe_cluster,
     describe_topic_partitions,
     metadata,
     software_of,
@@ -20,7 +20,6 @@ from ottla.node.kafka.metadata import (
 from ottla.proto.kafka.apis import (
     API_TABLE,
     API_VERSIONS,
-    DESCRIBE_CLUSTER,
     DESCRIBE_TOPIC_PARTITIONS,
     METADATA,
 )
@@ -28,8 +27,8 @@ from ottla.proto.kafka.decode import decode_response
 from ottla.proto.kafka.encode import encode_response
 from ottla.proto.kafka.message import Message
 from ottla.proto.kafka.uuids import UUID, ZERO_UUID
-from ottla.replication.storage.memory import MemoryStateStore
-from tests.unit.node.kafka.stage import CLUSTER_ID, HERE, NODE_ID, Stage
+from tests.unit.node.kafka.one_door import CLUSTER_ID, Cluster
+from tests.unit.node.kafka.stage import HERE, NODE_ID, Stage
 
 STRANGER = UUID(int=0x1234567890ABCDEF1234567890ABCDEF)
 NOT_ASKED_FOR = -(2**31)
@@ -70,12 +69,12 @@ def test_every_api_that_is_served_is_told_once_and_in_order(version: int) -> Non
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_the_level_of_kafka_is_told_and_transactions_are_not(version: int) -> None:
+def test_the_level_of_kafka_and_our_own_are_told_and_transactions_are_not(version: int) -> None:
     answer = versions(version)
     supported = [(one.name, one.min_version, one.max_version) for one in answer.supported_features]
-    assert supported == [("metadata.version", 7, 30)]
+    assert supported == [("metadata.version", 7, 30), ("ottla.feature.level", 1, FEATURE_LEVEL)]
     finalized = [(one.name, one.max_version_level) for one in answer.finalized_features]
-    assert finalized == [("metadata.version", 30)]
+    assert finalized == [("metadata.version", 30), ("ottla.feature.level", FEATURE_LEVEL)]
     assert answer.finalized_features_epoch >= 0
 
 
@@ -261,16 +260,11 @@ def test_asking_for_more_topics_than_can_be_made_at_once_makes_none() -> None:
     assert not stage.image.topics
 
 
-def test_a_disk_that_refuses_makes_no_topic() -> None:
-    class ReadOnly(MemoryStateStore):
-        """A store that has taken its last commit."""
-
-        def commit(self, changes: Mapping[bytes, bytes | None]) -> None:
-            if any(key.startswith(b"metadata/topic/") for key in changes):
-                raise OSError(30, "Read-only file system")
-
-    stage = Stage(AUTO, ReadOnly())
-    assert ask(stage, 13, by_name("new"), auto=True).topics[0].error_code == 56
+@pytest.mark.parametrize(("is_deposed", "code"), [(True, 41), (False, 7)])
+def test_without_a_controller_no_topic_is_made(is_deposed: bool, code: int) -> None:
+    stage = Stage(AUTO, timeout_ms=30)
+    stage.door.is_deposed, stage.door.is_closed = is_deposed, not is_deposed
+    assert ask(stage, 13, by_name("new"), auto=True).topics[0].error_code == code
 
 
 # ── DescribeTopicPartitions ───────────────────────────────────────────────────────────────────
@@ -355,33 +349,42 @@ def test_names_without_a_topic_are_described_as_such(stage: Stage) -> None:
     assert topics == [("", 17, []), ("a/b", 17, []), ("nope", 3, [])]
 
 
-# ── DescribeCluster ───────────────────────────────────────────────────────────────────────────
+# ── A cluster of several ──────────────────────────────────────────────────────────────────────
 
 
-def cluster(version: int, *, endpoint: int = 1, operations: bool = False) -> Message:
-    fields = {
-        "include_cluster_authorized_operations": operations,
-        "endpoint_type": endpoint,
-        "include_fenced_brokers": True,
-    }
-    return Stage().ask(describe_cluster, DESCRIBE_CLUSTER, version, fields)
+@pytest.fixture
+def three() -> Stage:
+    """A topic "t" on three brokers, of which the third is down, and one on that alone."""
+    cluster = Cluster(size=3)
+    cluster.create((1, 2, 3), name="t")
+    cluster.create((3,), name="alone")
+    cluster.fence(3)
+    return Stage(cluster=cluster)
 
 
-@pytest.mark.parametrize("version", range(3))
-def test_the_cluster_is_described(version: int) -> None:
-    answer = cluster(version)
-    assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, CLUSTER_ID, NODE_ID)
-    (broker,) = answer.brokers
-    assert (broker.broker_id, broker.host, broker.port) == (NODE_ID, HERE.host, HERE.port)
-    assert broker.get("is_fenced", False) is False
-    assert answer.cluster_authorized_operations == NOT_ASKED_FOR
-    told = cluster(version, operations=True)
-    assert told.cluster_authorized_operations == ALL_CLUSTER_OPERATIONS
+def test_only_brokers_that_can_be_reached_are_told(three: Stage) -> None:
+    answer = ask(three, 13, [])
+    assert [one.node_id for one in answer.brokers] == [1, 2]
+    assert [one.host for one in answer.brokers] == ["127.0.0.1", "host-2"]
 
 
-@pytest.mark.parametrize(("endpoint", "expected"), [(2, 114), (0, 115), (3, 115), (-1, 115)])
-def test_other_kinds_of_endpoints_are_refused(endpoint: int, expected: int) -> None:
-    answer = cluster(2, endpoint=endpoint)
-    assert (answer.error_code, answer.endpoint_type) == (expected, 1)
-    assert (answer.cluster_id, answer.controller_id, answer.brokers) == ("", -1, [])
-    assert answer.error_message
+@pytest.mark.parametrize("version", [5, 13])
+def test_replicas_on_brokers_that_are_down_are_offline(three: Stage, version: int) -> None:
+    (first,), (second,) = (
+        topic.partitions for topic in ask(three, version, by_name("t", "alone")).topics
+    )
+    assert (first.error_code, first.leader_id) == (0, 2)
+    assert (first.replica_nodes, first.offline_replicas) == ([1, 2, 3], [3])
+    assert first.isr_nodes == [2]
+    assert (second.error_code, second.leader_id) == (5, -1)
+    assert (second.replica_nodes, second.offline_replicas) == ([3], [3])
+
+
+def test_who_may_lead_though_it_is_not_in_sync_is_told(three: Stage) -> None:
+    fields = {"topics": [], "response_partition_limit": 10, "cursor": None}
+    answer = three.ask(describe_topic_partitions, DESCRIBE_TOPIC_PARTITIONS, 0, fields)
+    (second,), (first,) = (topic.partitions for topic in answer.topics)
+    # When 3 left, two stayed; when 1 was started anew, too few did.
+    assert (first.isr_nodes, first.eligible_leader_replicas) == ([2], [1])
+    assert first.offline_replicas == [3]
+    assert (second.error_code, second.isr_nodes, second.eligible_leader_replicas) == (5, [], [3])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ottla.node.kafka.producers import ProducerIds
-from ottla.proto.errors import ErrorCode, RequestError, StorageError
+from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.ids import INT32_MAX, INT64_MAX
 from ottla.proto.kafka.apis import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
 from tests.builders import NOW_MS, produced
@@ -126,8 +126,10 @@ def test_those_who_come_at_once_share_a_block() -> None:
 @pytest.mark.parametrize(
     ("failure", "code"),
     [
-        (StorageError("the disk is gone"), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        (RequestError(ErrorCode.NOT_CONTROLLER), ErrorCode.NOT_CONTROLLER),
+        (RequestError(ErrorCode.NOT_CONTROLLER), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (RequestError(ErrorCode.REQUEST_TIMED_OUT), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        # There are none left in the world: no retry helps.
+        (RequestError(ErrorCode.UNKNOWN_SERVER_ERROR), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
 def test_a_controller_that_has_no_ids_is_told_of(desk: Desk, failure: Exception, code: int) -> None:

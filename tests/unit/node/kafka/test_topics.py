@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,26 +11,10 @@ from ottla.node.kafka.topics import create_partitions, create_topics, delete_top
 from ottla.proto.kafka.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 from ottla.proto.kafka.message import Message
 from ottla.proto.kafka.uuids import UUID, ZERO_UUID
-from ottla.replication.storage.memory import MemoryStateStore
 from tests.unit.node.kafka.stage import Stage
 
 STRANGER = UUID(int=0x1234567890ABCDEF1234567890ABCDEF)
 DEFAULT = -1
-
-
-class FullDisk(MemoryStateStore):
-    """A store whose disk is full once it is told so."""
-
-    __slots__ = ("is_full",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_full = False
-
-    def commit(self, changes: Mapping[bytes, bytes | None]) -> None:
-        if self.is_full:
-            raise OSError(28, "No space left on device")
-        super().commit(changes)
 
 
 @pytest.fixture
@@ -241,15 +224,27 @@ def test_of_two_who_create_the_same_name_at_once_one_wins(stage: Stage) -> None:
     assert sorted(codes) == [0, 36]
 
 
-def test_a_disk_that_refuses_is_told_and_nothing_is_made() -> None:
-    store = FullDisk()
-    stage = Stage(store=store)
+def test_when_nobody_is_the_controller_nothing_is_done_and_clients_try_again() -> None:
+    stage = Stage(timeout_ms=30)
     create(stage, topic("a"))
-    store.is_full = True
-    assert code(stage, topic("b")) == 56
-    assert delete(stage, "a") == {"a": 56}
-    assert grow(stage, ("a", 5, None)) == {"a": 56}
+    stage.door.is_deposed = True
+    assert code(stage, topic("b")) == 41
+    assert delete(stage, "a") == {"a": 41}
+    assert grow(stage, ("a", 5, None)) == {"a": 41}
     assert stage.image.topics.keys() == {"a"}
+
+
+def test_what_was_sent_and_not_answered_may_have_happened() -> None:
+    stage = Stage(timeout_ms=30)
+    stage.door.is_closed = True
+    assert code(stage, topic("b")) == 7
+
+
+def test_the_controller_hears_who_asks(stage: Stage) -> None:
+    create(stage, topic("a"))
+    grow(stage, ("a", 5, None))
+    delete(stage, "a")
+    assert stage.door.clients == ["127.0.0.1/a test"] * 3
 
 
 # ── DeleteTopics ──────────────────────────────────────────────────────────────────────────────

@@ -221,10 +221,21 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
         "zookeeper.connect is refused: there is no ZooKeeper here, controllers elect each other; "
         "list them in controller.quorum.voters and take this line out (command line).",
     ),
+    "keys of a node without authorities": (
+        {"listener.name.internal.ssl.keystore.location": "k"},
+        "listener.name.internal.ssl.keystore.location and "
+        "listener.name.internal.ssl.truststore.location must be given together.",
+    ),
+    "keys of a node with a pass phrase": (
+        {"listener.name.internal.ssl.key.password": "p"},
+        "listener.name.internal.ssl.key.password is refused: nodes need no more for TLS than "
+        "listener.name.internal.ssl.keystore.location and .truststore.location, PEM files without "
+        "a pass phrase (command line).",
+    ),
     "protection that would not be given": (
         {"ssl.keystore.location": "k"},
-        "ssl.keystore.location is refused: TLS and SASL are not built yet, and without them the "
-        "node would be open to all (command line).",
+        "ssl.keystore.location is refused: TLS and SASL for clients are not built yet, and without "
+        "them the node would be open to all (command line).",
     ),
 }
 EVERY_BAD = pytest.mark.parametrize(("flags", "sentence"), BAD.values(), ids=BAD.keys())

@@ -1,0 +1,75 @@
+"""Ways to other nodes: one gRPC channel for each, and fresh ones for those who watch a peer's life.
+
+A channel of gRPC connects by itself, again and again, and looks the name up each time. It waits at
+least 100 ms after a failure, and calls fail at once meanwhile. Who must know sooner (`raft.py`,
+`probe.py`) dials with a channel of its own, and throws it away afterwards.
+
+Not here: what is called.
+
+H1  nothing is sent twice by gRPC: retries are off
+H2  with TLS, the other side is proven to be the node that was dialled
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import grpc
+
+from ottla.node.internal.listener import KEEPALIVE_MS, RECEIVE_BYTES_MAX
+from ottla.node.internal.tls import Tls, name_of
+from ottla.proto.options.endpoints import Address
+
+_OPTIONS: Final[list[tuple[str, int | str]]] = [
+    ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.dns_min_time_between_resolutions_ms", 500),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+    ("grpc.http2.ping_timeout_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.service_config_disable_resolution", 1),
+    # Channels of one process would share connections, and with them the pauses after failures.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+class Channels:
+    """One channel to each node, made on demand, and made anew when its address changes."""
+
+    def __init__(self, tls: Tls | None) -> None:
+        self.tls: Final = tls
+        self._open: Final[dict[int, tuple[Address, grpc.aio.Channel]]] = {}
+        self._closing: Final[set[asyncio.Task[None]]] = set()
+
+    def to(self, node_id: int, address: Address) -> grpc.aio.Channel:
+        """Return the channel to a node. It is shared: only `close` closes it."""
+        found = self._open.get(node_id)
+        if found is not None:
+            if found[0] == address:
+                return found[1]
+            task = asyncio.get_running_loop().create_task(found[1].close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+        channel = self.fresh(node_id, address)
+        self._open[node_id] = (address, channel)
+        return channel
+
+    def fresh(self, node_id: int, address: Address) -> grpc.aio.Channel:
+        """Return a channel with a connection of its own, which whoever asked must close."""
+        if self.tls is None:
+            return grpc.aio.insecure_channel(str(address), options=_OPTIONS)
+        options = [*_OPTIONS, ("grpc.ssl_target_name_override", name_of(node_id))]
+        return grpc.aio.secure_channel(str(address), self.tls.channel_credentials(), options)
+
+    async def close(self) -> None:
+        channels = [channel for _, channel in self._open.values()]
+        self._open.clear()
+        await asyncio.gather(*self._closing, *(channel.close() for channel in channels))

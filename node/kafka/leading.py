@@ -1,0 +1,97 @@
+"""Which replica a request may use, and where the leader is if it is not here.
+
+Records are written and read at the leader. One function finds it, for every request; who asks the
+wrong node is told so, and by the newer versions of Produce and Fetch also whom to ask (KIP-951), so
+that a client finds a new leader without asking for the metadata first.
+
+Not here: who leads (the metadata), and what a replica does (`ottla.replication`).
+
+E1  a replica that does not lead, as far as this node knows, is given to nobody
+E2  who knows another leader epoch than this node is told so before anything else (KIP-320)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from ottla.controller.image import MetadataImage, PartitionInfo
+from ottla.proto.errors import ErrorCode, RequestError
+from ottla.proto.ids import NO_EPOCH, BrokerId, LeaderEpoch
+from ottla.proto.kafka.hot import Endpoint
+from ottla.proto.kafka.uuids import UUID
+from ottla.replication.replica import Replica
+
+if TYPE_CHECKING:
+    from ottla.node.broker import Broker
+
+_UNKNOWN_PARTITION: Final = RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_UNKNOWN_ID: Final = RequestError(ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+def led_here(broker: Broker, topic: str, index: int, epoch: int = NO_EPOCH) -> Replica:
+    """Return the replica that leads a partition on this broker, or raise `RequestError`.
+
+    `epoch` is the leader epoch that a client knows; −1 knows none.
+    """
+    replica = broker.replicas.get(topic, index)
+    if replica is None:
+        raise _absence(broker, topic, index)
+    if epoch not in (NO_EPOCH, replica.leader_epoch):
+        is_old = epoch < replica.leader_epoch
+        raise RequestError(
+            ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
+        )
+    if not replica.is_leader:
+        raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if replica.log.offline is not None:
+        raise RequestError(ErrorCode.KAFKA_STORAGE_ERROR, replica.log.offline)
+    return replica
+
+
+def _absence(broker: Broker, topic: str, index: int) -> RequestError:
+    """Return why there is no replica here."""
+    partition = _partition(broker.controller.image, topic, index)
+    if partition is None:
+        return RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if partition.leader == broker.node_id:
+        # Its log is lost; or it is new, and its log is being made at this moment.
+        return broker.replicas.refusal(topic, index)
+    return RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def name_of(
+    image: MetadataImage, name: str | None, topic_id: UUID | None
+) -> tuple[str | None, RequestError]:
+    """Return the name of a topic that is there, given either; and what to say if it is None."""
+    if name is not None:
+        return name if name in image.topics else None, _UNKNOWN_PARTITION
+    found = None if topic_id is None else image.topic_names.get(topic_id)
+    return found, _UNKNOWN_ID
+
+
+def leader_of(
+    image: MetadataImage, topic: str | None, index: int
+) -> tuple[BrokerId, LeaderEpoch] | None:
+    """Return who leads a partition and in which epoch, or None if nobody does."""
+    partition = None if topic is None else _partition(image, topic, index)
+    if partition is None or partition.leader is None:
+        return None
+    return partition.leader, partition.leader_epoch
+
+
+def endpoints_of(image: MetadataImage, leaders: Iterable[BrokerId]) -> list[Endpoint]:
+    """Return where brokers can be reached, each once; without those that cannot be."""
+    brokers = [image.brokers.get(one) for one in sorted(set(leaders))]
+    return [
+        (one.broker_id, one.host, one.port, one.rack)
+        for one in brokers
+        if one is not None and not one.is_fenced
+    ]
+
+
+def _partition(image: MetadataImage, topic: str, index: int) -> PartitionInfo | None:
+    info = image.topic(topic)
+    if info is None or not 0 <= index < len(info.partitions):
+        return None
+    return info.partitions[index]

@@ -1,0 +1,79 @@
+"""The power of nodes goes at any sync of the journal, one by one and all at once.
+
+The fault seam drops, tears and reorders what was not synced. A stream of changes runs; afterwards
+everything that was acknowledged is there, on every node.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.integration.admin_stream import AdminStream, Fate, Notebook, judge, read_topics
+from tests.integration.clusters import RunningCluster, living, make_cluster
+from tests.integration.nodes import wait_until
+
+pytestmark = pytest.mark.integration
+
+DEADLINE_S = 30.0
+# What the process leaves with when the fault seam cuts its power.
+CUT = 137
+STYLES = ("drop", "torn", "reorder", "mixed")
+
+
+def _faults(dice: Random) -> str:
+    # The first moments are those of the start: the power may go there as well.
+    moment = dice.choice((dice.randint(1, 40), dice.randint(40, 400)))
+    return f"power_cut={moment};style={dice.choice(STYLES)};seed={dice.randrange(1000)}"
+
+
+def _judged(cluster: RunningCluster, notebook: Notebook) -> None:
+    """Start all without faults, and compare what each node tells with what was answered."""
+    for node in cluster.nodes.values():
+        node.environment.pop("OTTLA_FAULTS", None)
+        if not node.is_running:
+            node.start()
+    cluster.wait_until_ready()
+
+    def is_one_version() -> bool:
+        versions = {node.metadata_version() for node in cluster.nodes.values()}
+        return len(versions) == 1 and None not in versions
+
+    wait_until(is_one_version, DEADLINE_S, "all nodes have the same version")
+    for node in cluster.nodes.values():
+        judge(notebook, read_topics(node.bootstrap), others=set())
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+@pytest.mark.parametrize("count", [2, pytest.param(20, marks=pytest.mark.long)])
+def test_the_power_of_all_nodes_goes_and_nothing_acknowledged_is_lost(
+    nodes: int, count: int, tmp_path: Path
+) -> None:
+    notebook, dice, cluster = Notebook(), Random(100 * nodes + count), make_cluster(tmp_path, nodes)
+    cuts = 0
+    with living(cluster):
+        _judged(cluster, notebook)
+        for number in range(count):
+            for node in cluster.nodes.values():
+                node.stop()
+                node.environment["OTTLA_FAULTS"] = _faults(dice)
+            addresses = [node.bootstrap for node in cluster.nodes.values()]
+            stream = AdminStream(addresses, name=f"round-{number}", notebook=notebook)
+            cluster.start()
+            for node in cluster.nodes.values():
+                node.is_expected = False
+            stream.start()
+            # Without the others one that still has power may have nothing left to sync.
+            wait_until(lambda: len(cluster.running) <= nodes // 2, DEADLINE_S, "most have none")
+            for node in cluster.nodes.values():
+                node.live_for(0.5)
+            for node in cluster.running:
+                node.kill()
+            stream.stop()
+            cuts += sum(node.exit_code == CUT for node in cluster.nodes.values())
+            _judged(cluster, notebook)
+    assert cuts >= count
+    print(f"{cuts} power cuts, requests: {dict(notebook.fates)}")
+    assert count < 10 or notebook.fates[Fate.ACKNOWLEDGED.value] > count

@@ -1,0 +1,24 @@
+"""Every deliberate break is found within 500 seeds (`breaks.py`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.cluster.breaks import BREAKS, Break
+from tests.sim.cluster.invariants import BrokenInvariantError
+from tests.sim.cluster.run import play
+
+SEEDS = 500
+
+
+@pytest.mark.parametrize("broken", BREAKS, ids=lambda one: one.undo.__name__)
+def test_a_broken_rule_is_found(broken: Break, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken.undo(monkeypatch)
+    for seed in range(SEEDS):
+        try:
+            play(seed, broken.family)
+        except BrokenInvariantError as error:
+            # Another may be broken first, by a member that notices what it has done.
+            if error.name in broken.invariants:
+                return
+    pytest.fail(f"{broken.undo.__name__} was not found in {SEEDS} seeds of {broken.family}")

@@ -1,0 +1,70 @@
+"""Processes are known by more than their number, and signals never hit a stranger."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ottla.node.local.processes import Life, ProcessId, end_of_child, life_of, send, spawn
+
+DEADLINE_S = 10.0
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[ProcessId]:
+    program = "import signal; print('here', flush=True); signal.pause()"
+    process = spawn(["-c", program], tmp_path / "log", os.environ)
+    try:
+        wait_until(lambda: (tmp_path / "log").read_text() == "here\n")
+        yield process
+    finally:
+        send(process, signal.SIGKILL)
+        wait_until(lambda: life_of(process) is Life.GONE)
+        end_of_child(process)
+
+
+def test_a_process_is_paused_goes_on_and_ends(sleeper: ProcessId) -> None:
+    assert life_of(sleeper) is Life.RUNNING
+    assert send(sleeper, signal.SIGSTOP)
+    wait_until(lambda: life_of(sleeper) is Life.PAUSED)
+    assert send(sleeper, signal.SIGCONT)
+    wait_until(lambda: life_of(sleeper) is Life.RUNNING)
+    assert send(sleeper, signal.SIGTERM)
+    wait_until(lambda: life_of(sleeper) is Life.GONE)
+
+
+def test_one_that_ended_is_gone_also_while_nobody_asked_for_its_exit_code(
+    sleeper: ProcessId,
+) -> None:
+    send(sleeper, signal.SIGKILL)
+    wait_until(lambda: life_of(sleeper) is Life.GONE)
+    assert not send(sleeper, signal.SIGTERM)
+    assert end_of_child(sleeper) == -signal.SIGKILL
+    assert end_of_child(sleeper) is None
+
+
+@pytest.mark.parametrize("change", [{"started": 12}, {"boot_id": "another"}])
+def test_another_process_with_the_same_number_is_left_alone(
+    change: dict[str, object], sleeper: ProcessId
+) -> None:
+    earlier = replace(sleeper, **change)  # type: ignore[arg-type]
+    assert life_of(earlier) is Life.GONE
+    assert not send(earlier, signal.SIGKILL)
+    assert life_of(sleeper) is Life.RUNNING
+
+
+def test_it_has_a_session_of_its_own_so_that_ctrl_c_does_not_reach_it(sleeper: ProcessId) -> None:
+    assert os.getsid(sleeper.pid) == sleeper.pid

@@ -1,0 +1,76 @@
+"""What is remembered of a local cluster between two commands."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ottla.node.local.layout import lay_out
+from ottla.node.local.processes import ProcessId
+from ottla.node.local.record import LocalClusterError, NodeRecord, Place, Record
+from ottla.node.local.states import NodeState, State, active_controller
+from ottla.node.local.words import table_of, told_active
+from ottla.proto.errors import StorageError
+
+RECORD = Record({plan.node_id: NodeRecord(plan) for plan in lay_out(3, 9092)})
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    assert place.read() is None
+    written = RECORD.with_process(2, ProcessId(77, 123, "boot"))
+    place.write(written)
+    assert place.read() == written
+
+
+def test_a_place_without_a_cluster_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(LocalClusterError, match="`ottla cluster start --nodes 3` makes one"):
+        Place(tmp_path / "nothing").require()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2, "nodes": []}', '{"format": 1}'])
+def test_a_record_that_cannot_be_read_is_refused_with_what_to_do(text: str, tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text(text)
+    with pytest.raises(StorageError, match="is no record of a cluster"):
+        Place(tmp_path).read()
+
+
+def test_two_commands_never_change_a_record_at_once(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    story = list[str]()
+
+    async def change(name: str) -> None:
+        async with place.locked():
+            story.append(f"{name} begins")
+            await asyncio.sleep(0)
+            story.append(f"{name} ends")
+
+    async def both() -> None:
+        await asyncio.gather(change("a"), change("b"))
+
+    asyncio.run(both())
+    first, second = story[0][0], story[2][0]
+    assert story == [f"{first} begins", f"{first} ends", f"{second} begins", f"{second} ends"]
+
+
+def _state(node_id: int, controller: int | None, state: State = State.READY) -> NodeState:
+    return NodeState(RECORD.nodes[node_id], state, controller=controller)
+
+
+def test_the_active_controller_is_one_that_says_so_itself() -> None:
+    assert active_controller([_state(1, 1), _state(2, 3), _state(3, 3)]) == 3
+    assert active_controller([_state(1, 2), _state(2, None), _state(3, 2)]) is None
+    assert active_controller([_state(1, None)]) is None
+
+
+def test_the_table_tells_addresses_states_and_who_leads() -> None:
+    states = [_state(1, 1), NodeState(RECORD.nodes[2], State.DEAD, "its process 7 is gone")]
+    lines = table_of(states, 1).splitlines()
+    assert lines[0].split()[:4] == ["node", "pid", "roles", "client"]
+    assert lines[1].endswith("ready  active controller")
+    assert "127.0.0.1:9093" in lines[2]
+    assert lines[2].endswith("dead   its process 7 is gone")
+    assert told_active(states, 1) == "The active controller is node 1."
+    assert told_active(states[1:], None) == "No node is running."
