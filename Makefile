@@ -27,6 +27,8 @@ $(STAMP): locks/dev.lock pyproject.toml
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { echo "make: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu install python3-venv." >&2; exit 1; }
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r locks/dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@# As pip does for a package that is not editable: each start of a node would compile it all.
+	$(BIN)/python -m compileall -q bench clients controller node ottla proto replication tests
 	@touch $@
 
 .PHONY: run

@@ -43,7 +43,8 @@ _log = logger("node.brokering")
 _DRAIN_ROUND_S: Final = 0.01
 _DRAIN_ROUNDS: Final = 500
 # For leaders to move to other brokers when a stop begins.
-_SHUTDOWN_MS: Final = 10_000
+_SHUTDOWN_ROUND_MS: Final = 500
+_SHUTDOWN_ROUNDS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,7 @@ class Brokering:
         if self._dispatch is None:
             return
         if self._others_are_active():
-            moved = await self.lifeline.shut_down(_SHUTDOWN_MS)
+            moved = await self._move_leaders()
             _log.info("leaders_moved" if moved else "leaders_not_moved")
         self._premises.listener.drain()
         await self._dispatch.stop()
@@ -180,6 +181,16 @@ class Brokering:
             if self._premises.listener.is_drained:
                 return
             await asyncio.sleep(_DRAIN_ROUND_S)
+
+    async def _move_leaders(self) -> bool:
+        """Ask to be relieved, for as long as an active controller is there to do it."""
+        clock = self._premises.clock
+        for _ in range(_SHUTDOWN_ROUNDS):
+            if await self.lifeline.shut_down(_SHUTDOWN_ROUND_MS):
+                return True
+            if not self.lifeline.is_heard(clock.monotonic_ms()):
+                return False
+        return False
 
     def _others_are_active(self) -> bool:
         brokers = self.controller.image.brokers.values()

@@ -106,6 +106,8 @@ class Lifeline:
         self._timer: asyncio.TimerHandle | None = None
         # How far the metadata has come, as the active controller said.
         self._newest = -1
+        # Why the last controller that was followed gives no metadata.
+        self._why_closed: str | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._moved = asyncio.Event()
         # Who was last told of in the log.
@@ -163,7 +165,9 @@ class Lifeline:
         """Wait until this node has followed any image at all."""
         await self._until(
             lambda: self._follower.following.has_image,
-            lambda: _log.warning("metadata_waits", controllers=list(self._doors)),
+            lambda: _log.warning(
+                "metadata_waits", controllers=list(self._doors), why=self._why_closed or "unknown"
+            ),
         )
         return self._follower.image
 
@@ -356,8 +360,8 @@ class Lifeline:
                         "metadata_gap", version=one.version, have=self._follower.image.version
                     )
                     return True
-        except DoorClosedError:
-            pass
+        except DoorClosedError as error:
+            self._why_closed = str(error)
         except CorruptionError as error:
             _log.error("metadata_unreadable", source=self._source, error=str(error))
         except StorageError as error:

@@ -24,6 +24,10 @@ import click
 
 from ottla.proto.errors import ConfigError, InvariantError, OttlaError
 
+# gRPC reads it when it is first imported. Its own lines on standard error are no lines of our log,
+# and strangers could cause them.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
 EXIT_FAILED: Final = 1
 EXIT_WRONG_OPTIONS: Final = 2
 EXIT_BUG: Final = 70

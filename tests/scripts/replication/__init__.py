@@ -1,0 +1,1 @@
+"""Stories of leaders and followers, and the small world in which they are played."""
