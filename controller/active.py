@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
@@ -54,14 +53,6 @@ FORWARDED_MAX: Final = 500
 TICK_LOST_MS: Final = 1_000
 
 
-@dataclass(slots=True)
-class _Pulse:
-    """When the thread of the member was last seen to tick."""
-
-    status: QuorumStatus | None = None
-    seen_ms: int = 0
-
-
 class ActiveController:
     """The `Door` of the controller in this process."""
 
@@ -96,7 +87,6 @@ class ActiveController:
         self._tenure: Tenure | None = None
         self._task: asyncio.Task[None] | None = None
         self._lines = count(1)
-        self._pulse = _Pulse()
         self._forwarded = 0
         self._is_stopped = False
         feed.watch(self._on_image)
@@ -185,11 +175,9 @@ class ActiveController:
 
     def _office(self) -> Tenure | None:
         """Return the office, if this controller is known to have it at this moment (J1, J2)."""
-        status, now_ms, pulse = self._means.quorum.status(), self._means.now_ms(), self._pulse
-        if status is not pulse.status:
-            pulse.status, pulse.seen_ms = status, now_ms
-        tenure = self._tenure
-        if tenure is None or tenure.has_ended or now_ms - pulse.seen_ms > TICK_LOST_MS:
+        status, tenure = self._means.quorum.status(), self._tenure
+        is_alive = self._means.now_ms() - status.at_ms <= TICK_LOST_MS
+        if tenure is None or tenure.has_ended or not is_alive:
             return None
         leads = status.role is Role.LEADER and status.term == tenure.term
         return tenure if leads else None
@@ -257,7 +245,8 @@ class ActiveController:
             self._means.tell("proposal_denied", facts)
             return Denied(error.code, error.sentence)
         if self._forwarded >= FORWARDED_MAX:
-            return Unresolved("The controller has as many proposals under way as it takes.")
+            # Nothing was done: whoever asks shall come again.
+            return NotActive(None)
         self._forwarded += 1
         try:
             work = self._means.quorum.propose(proposal, PROPOSE_MS)
@@ -276,7 +265,9 @@ class ActiveController:
                 return outcome_of(found).answer()
             case Refused(why=Why.TOO_LARGE):
                 return Denied(ErrorCode.INVALID_REQUEST, found.why.value)
-            case Refused(why=Why.BUSY) | Unknown():
+            case Refused(why=Why.BUSY):
+                return NotActive(None)
+            case Unknown():
                 return Unresolved(found.why.value)
             case _:
                 return self._not_active()

@@ -1,7 +1,7 @@
 """The difference of two images, for the stream of metadata to brokers.
 
-Images share what stayed the same, so the difference is found by looking for what is another object,
-and costs what changed.
+Images share what stayed the same, so the difference is found by looking for what is another object.
+One look at each topic remains; the rest costs what changed.
 
 Not here: how it is sent, and from which image (`ottla.node`).
 
@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import compress
+from operator import is_not
 from typing import Final
 
 from ottla.controller.encoding import encode_partition, read_partition
@@ -79,6 +81,8 @@ class Delta:
 
 def delta_between(before: MetadataImage, after: MetadataImage) -> Delta:
     brokers = () if before.brokers is after.brokers else tuple(_new_brokers(before, after))
+    others = _other_topics(before, after)
+    topics = tuple(topic for topic in others if topic.topic_id not in before.topic_names)
     return Delta(
         from_version=before.version,
         from_digest=before.digest,
@@ -91,9 +95,9 @@ def delta_between(before: MetadataImage, after: MetadataImage) -> Delta:
         defaults=after.defaults,
         brokers=brokers,
         brokers_gone=tuple(key for key in before.brokers if key not in after.brokers),
-        topics=tuple(_new_topics(before, after)),
-        topics_changed=tuple(_changed_topics(before, after)),
-        topics_gone=tuple(key for key in before.topic_names if key not in after.topic_names),
+        topics=topics,
+        topics_changed=tuple(_changed_topics(before, others)),
+        topics_gone=_gone_topics(before, after, len(topics)),
         broker_configs=_new_configs(before, after),
     )
 
@@ -102,20 +106,34 @@ def _new_brokers(before: MetadataImage, after: MetadataImage) -> Iterator[Broker
     return (one for key, one in after.brokers.items() if before.brokers.get(key) != one)
 
 
-def _new_topics(before: MetadataImage, after: MetadataImage) -> Iterator[TopicInfo]:
+def _other_topics(before: MetadataImage, after: MetadataImage) -> list[TopicInfo]:
+    """Return the topics of `after` that are not the same objects in `before`.
+
+    Names keep their hashes and ids do not, so for all the others no id is looked up.
+    """
     if before.topics is after.topics:
-        return
-    for topic in after.topics.values():
-        if topic.topic_id not in before.topic_names:
-            yield topic
+        return []
+    topics = after.topics.values()
+    return list(compress(topics, map(is_not, topics, map(before.topics.get, after.topics))))
 
 
-def _changed_topics(before: MetadataImage, after: MetadataImage) -> Iterator[TopicDelta]:
-    if before.topics is after.topics:
-        return
-    for name, topic in after.topics.items():
-        old = before.topics.get(name)
-        if old is None or old is topic or old.topic_id != topic.topic_id or old == topic:
+def _gone_topics(before: MetadataImage, after: MetadataImage, new_topics: int) -> tuple[UUID, ...]:
+    # Whatever is not new was there before.
+    count = len(before.topics) - (len(after.topics) - new_topics)
+    if count == 0:
+        return ()
+    others = _other_topics(after, before)
+    gone = tuple(topic.topic_id for topic in others if topic.topic_id not in after.topic_names)
+    if count == 1:
+        return gone
+    # The digest runs over their order, which is that of the ids.
+    return tuple(key for key in before.topic_names if key not in after.topic_names)
+
+
+def _changed_topics(before: MetadataImage, others: list[TopicInfo]) -> Iterator[TopicDelta]:
+    for topic in others:
+        old = before.topics.get(topic.name)
+        if old is None or old.topic_id != topic.topic_id or old == topic:
             continue
         present = len(old.partitions)
         partitions = {

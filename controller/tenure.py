@@ -78,7 +78,7 @@ class AskedQuorum(Protocol):
     async def read(self, timeout_ms: int) -> port.Outcome: ...
 
     def status(self) -> QuorumStatus:
-        """Return how it was after the last tick: another object after every tick."""
+        """Return how it was after the last tick, and when that was by the clock of `now_ms`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

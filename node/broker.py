@@ -5,6 +5,7 @@ Not here: how these parts come together (`wiring.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ottla.controller.port import Controller
@@ -29,3 +30,5 @@ class Broker:
     clock: Clock
     metrics: Metrics
     data_dir: str
+    # Whether the active controller has answered a heartbeat that was sent within the session (13a).
+    is_heard: Callable[[], bool] = lambda: True

@@ -158,6 +158,7 @@ class Brokering:
             clock=premises.clock,
             metrics=premises.metrics,
             data_dir=premises.data.root,
+            is_heard=lambda: self.lifeline.is_heard(premises.clock.monotonic_ms()),
         )
         self.broker = broker
         self._dispatch = Dispatch(broker)
@@ -204,5 +205,10 @@ class Brokering:
         if self._housekeeping is not None:
             await self._housekeeping.stop()
         await self._logs.replicas.close()
-        epoch = self.lifeline.broker_epoch if is_clean else None
+        epoch = self.lifeline.broker_epoch
+        if epoch is None:
+            # No life has begun, so nothing was written since the last one ended.
+            epoch = self._logs.report.clean_broker_epoch
+        if not is_clean:
+            epoch = None
         await asyncio.to_thread(self._logs.close, broker_epoch=epoch)

@@ -81,12 +81,15 @@ def quorum_facts(status: QuorumStatus, drops: Mapping[Drop, int]) -> QuorumFacts
     )
 
 
-def forming_facts(voters: Collection[int], missing: Collection[int]) -> QuorumFacts:
-    """Return what is told before there is a member: who is still waited for."""
+def forming_facts(
+    voters: Collection[int], missing: Collection[int], trouble: str | None = None
+) -> QuorumFacts:
+    """Return what is told before there is a member: who is still waited for, and what is wrong."""
     return QuorumFacts(
         standing=Standing.FORMING.value,
         voters=tuple(VoterFacts(one) for one in sorted(voters)),
         missing=tuple(sorted(missing)),
+        trouble=trouble,
     )
 
 
@@ -114,10 +117,10 @@ def why_not_ready(quorum: QuorumFacts | None, broker: BrokerFacts | None) -> str
 def _quorum_problem(quorum: QuorumFacts) -> str | None:
     if quorum.halted is not None:
         return f"the controller of this node has stopped: {quorum.halted}"
+    why = "" if quorum.trouble is None else f" ({quorum.trouble})"
     if quorum.missing:
         told = ", ".join(map(str, quorum.missing))
-        return f"waiting for voter{'s' if len(quorum.missing) > 1 else ''} {told}"
-    why = "" if quorum.trouble is None else f" ({quorum.trouble})"
+        return f"waiting for voter{'s' if len(quorum.missing) > 1 else ''} {told}{why}"
     if quorum.standing == Standing.JOINING.value:
         return f"waiting to be admitted by the other voters: this node lost its disk{why}"
     if quorum.standing != Standing.VOTER.value:

@@ -77,6 +77,8 @@ _log = logger("node.lifecycle")
 # Where a running node says where it listens, for whoever gave it port 0.
 ADDRESSES_NAME: Final = ".addresses.json"
 _GC_THRESHOLDS: Final = (10_000, 20, 20)
+# Supervisors send one signal to a process and to its group: the same at once is no impatience.
+_IMPATIENT_MS: Final = 200
 EXIT_STOPPED: Final = 0
 EXIT_BUG: Final = 70
 
@@ -117,6 +119,7 @@ class Node:
         self._voter: Voter | None = None
         self._brokering: Brokering | None = None
         self._stopping: Final = asyncio.Event()
+        self._signalled_ms: int | None = None
         self._exit_code = EXIT_STOPPED
         self._fatal: OttlaError | None = None
         self.addresses: dict[str, Address] = {}
@@ -161,7 +164,8 @@ class Node:
             return None
         status = self._voter.status
         if status is None:
-            return forming_facts(self._voter.voters, self._voter.missing)
+            trouble = self._voter.introductions.refusal
+            return forming_facts(self._voter.voters, self._voter.missing, trouble)
         return quorum_facts(status, self._voter.drops)
 
     def _broker_facts(self) -> BrokerFacts | None:
@@ -224,16 +228,22 @@ class Node:
                 await self._stopping.wait()
             self._phase = Phase.STOPPING
             _log.info("node_stopping")
-            if self._brokering is not None and self._exit_code == EXIT_STOPPED:
+            if self._brokering is not None and self._ends_well:
                 await self._brokering.leave()
             if self._internal is not None:
                 # Before the lines to the controllers: whoever probes must find nobody here.
                 await self._internal.stop()
+            if self._voter is not None:
+                await self._voter.leave()
         if self._fatal is not None:
             raise self._fatal
         if self._exit_code == EXIT_STOPPED:
             _log.info("node_stopped")
         return self._exit_code
+
+    @property
+    def _ends_well(self) -> bool:
+        return self._exit_code == EXIT_STOPPED and self._fatal is None
 
     async def _start(self, parts: AsyncExitStack) -> None:
         wanted = listeners_of(self.options.static)
@@ -291,7 +301,8 @@ class Node:
         if opening is None:
             return
         self._phase = Phase.RECOVERING
-        logs = await opening
+        # What is being recovered is not let go of half-way, whoever gives up.
+        logs = await asyncio.shield(opening)
         _tell_recovery(logs)
         self._phase = Phase.JOINING
         self._brokering = Brokering(
@@ -304,11 +315,13 @@ class Node:
         """Close logs that were opened for a start that was given up."""
         (outcome,) = await asyncio.gather(opening, return_exceptions=True)
         if self._brokering is None and isinstance(outcome, Logs):
-            await asyncio.to_thread(outcome.close, broker_epoch=None)
+            # Nothing was written since the last stop, so what that proved is still true.
+            epoch = outcome.report.clean_broker_epoch
+            await asyncio.to_thread(outcome.close, broker_epoch=epoch)
 
     async def _stop_brokering(self) -> None:
         assert self._brokering is not None
-        await self._brokering.stop(is_clean=self._exit_code == EXIT_STOPPED and not self._fatal)
+        await self._brokering.stop(is_clean=self._ends_well)
 
     async def _find_controllers(self, parts: AsyncExitStack, base: _Base) -> dict[int, Door]:
         """Return the doors of all controllers; where this node is one, become it first."""
@@ -328,7 +341,6 @@ class Node:
         self, parts: AsyncExitStack, base: _Base, voters: Mapping[int, Address]
     ) -> Door:
         path = f"{base.data.root}/{QUORUM_NAME}"
-        had_store = base.data.storage.files.exists(path)
         store = await asyncio.to_thread(base.data.storage.open_store, path)
         around = Surroundings(
             options=self.options,
@@ -340,9 +352,10 @@ class Node:
             clock=self._clock,
             on_halted=lambda why: self._on_end(StorageError(f"The quorum's member stopped: {why}")),
         )
-        voter = Voter(around, store, had_store=had_store)
+        parts.push_async_callback(asyncio.to_thread, store.close)
+        voter = Voter(around, store)
         self._voter = voter
-        parts.push_async_callback(voter.stop)
+        parts.push_async_callback(voter.leave)
         base.internal.add(quorum_service(voter.introductions.handlers))
         active = await voter.join()
         base.internal.add(quorum_service(voter.raft_handlers), cluster_handlers(active, base.tls))
@@ -386,11 +399,14 @@ class Node:
     # -- signals, ends and bugs ------------------------------------------------------------------
 
     def _on_signal(self, number: int) -> None:
-        if self._stopping.is_set():
-            _log.warning("node_killed", signal=signal.Signals(number).name)
+        name, now_ms = signal.Signals(number).name, self._clock.monotonic_ms()
+        if self._signalled_ms is None:
+            self._signalled_ms = now_ms
+            _log.info("signal_received", signal=name)
+            self._stopping.set()
+        elif now_ms - self._signalled_ms >= _IMPATIENT_MS:
+            _log.warning("node_killed", signal=name)
             os._exit(128 + number)
-        _log.info("signal_received", signal=signal.Signals(number).name)
-        self._stopping.set()
 
     def _on_end(self, error: OttlaError) -> None:
         """A part of this node has come to its end, and the node with it."""

@@ -405,14 +405,18 @@ class Lifeline:
     async def _until(
         self, is_so: Callable[[], bool], while_waiting: Callable[[], None] = lambda: None
     ) -> None:
+        loop = asyncio.get_running_loop()
+        tell_s = loop.time() + _PATIENCE_S
         while not is_so():
             if self._life.reason is not None:
                 raise ConfigError(self._life.reason)
             try:
-                async with asyncio.timeout(_PATIENCE_S):
+                # Something may move all the time, and nothing come of it.
+                async with asyncio.timeout_at(tell_s):
                     await self._moved.wait()
             except TimeoutError:
                 while_waiting()
+                tell_s = loop.time() + _PATIENCE_S
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

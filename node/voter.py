@@ -15,7 +15,8 @@ Z2  a journal that is gone is not begun anew beside data that is still there: re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import socket
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -27,7 +28,7 @@ from ottla.controller.machine import MetadataMachine
 from ottla.controller.publishing import PublishingMachine
 from ottla.controller.quorum.formation import Formation
 from ottla.controller.quorum.journal import Journal, create_journal
-from ottla.controller.quorum.layout import is_blank
+from ottla.controller.quorum.layout import is_blank, is_formatted
 from ottla.controller.quorum.member import QuorumMember
 from ottla.controller.quorum.membership import Membership, Standing
 from ottla.controller.quorum.port import QuorumStatus
@@ -54,6 +55,7 @@ _log = logger("node.voter")
 
 QUORUM_NAME: Final = "quorum"
 PROBE_TIMEOUT_MS: Final = 500
+LOOKUP_S: Final = 0.2
 
 
 @dataclass(slots=True)
@@ -73,17 +75,17 @@ class Surroundings:
 
 
 class Voter:
-    """One controller of the cluster. `join` once, `stop` once."""
+    """One controller of the cluster. `join` once, `leave` at the end."""
 
-    def __init__(self, around: Surroundings, store: StateStore, *, had_store: bool) -> None:
-        """`had_store`: there was one before this start, be it empty."""
+    def __init__(self, around: Surroundings, store: StateStore) -> None:
+        """Look into the store. Raises `StorageError` or `ConfigError` if that may not vote."""
         self._around: Final = around
         self._store: Final = store
-        self._had_store: Final = had_store
         self._journal: Journal | None = None
         self._member: RunningMember | None = None
         self._transport: RaftTransport | None = None
         self._is_halted = False
+        self._has_left = False
         stored = self._stored_membership()
         pinned = around.data.directory.identity.cluster_id
         self.introductions: Final = Introductions(
@@ -128,19 +130,44 @@ class Voter:
     # ── Becoming a member ─────────────────────────────────────────────────────────────────────
 
     def _stored_membership(self) -> Membership | None:
-        if not is_blank(self._store):
-            self._journal = Journal(self._store)
-            return self._journal.membership
+        if is_blank(self._store):
+            self._require_new()
+            return None
+        self._journal = Journal(self._store)
+        stored = self._journal.membership
+        self._require_own(stored)
+        return stored
+
+    def _require_new(self) -> None:
         data = self._around.data
-        if data.directory.identity.cluster_id is not None and not self._had_store:
-            # `ottla format` leaves an empty store beside the id of a cluster. This one lost its.
+        if data.directory.identity.cluster_id is None or is_formatted(self._store):
+            return
+        raise StorageError(
+            f"The data directory {data.root} belongs to a cluster, and its quorum's journal is "
+            "gone: this node has forgotten what it voted for. Bring the directory "
+            f"'{QUORUM_NAME}' back, or move the whole data directory away and let the node "
+            "join again."
+        )
+
+    def _require_own(self, stored: Membership) -> None:
+        """Refuse a journal of another node, and another list of voters than it was formed with."""
+        around = self._around
+        identity = around.data.directory.identity
+        is_ours = (stored.node_id, stored.directory_id) == (identity.node_id, identity.directory_id)
+        if not is_ours or identity.cluster_id not in (None, stored.cluster_id):
             raise StorageError(
-                f"The data directory {data.root} belongs to a cluster, and its quorum's journal is "
-                "gone: this node has forgotten what it voted for. Bring the directory "
-                f"'{QUORUM_NAME}' back, or move the whole data directory away and let the node "
-                "join again."
+                f"The journal in {around.data.root}/{QUORUM_NAME} is that of node {stored.node_id} "
+                f"of cluster {stored.cluster_id}, with the directory {stored.directory_id}, and "
+                f"not of this data directory. Bring its own '{QUORUM_NAME}' back."
             )
-        return None
+        if set(stored.voters) != set(around.voters):
+            formed, given = (
+                ", ".join(map(str, sorted(one))) for one in (stored.voters, around.voters)
+            )
+            raise ConfigError(
+                f"controller.quorum.voters has {given}, and this quorum was formed with {formed}. "
+                "The voters of a cluster cannot be changed yet: bring the list back."
+            )
 
     async def _keep(self, membership: Membership) -> None:
         """Make a step durable before anybody hears of it (Z1)."""
@@ -241,22 +268,39 @@ class Voter:
         if self._member is not None:
             self._member.admit(voter, directory_id)
 
-    def _probe_broker(self, broker: BrokerInfo, peer_host: str | None) -> Awaitable[Verdict]:
-        return self._around.probe(
-            Address(peer_host or broker.internal_host, broker.internal_port),
+    async def _probe_broker(self, broker: BrokerInfo, peer_host: str | None) -> Verdict:
+        """Look where the broken stream came from, and where the broker says that it is (11a).
+
+        They differ where ports are mapped or the listener has an address of its own: a living
+        process refuses there, and is asked at the other place.
+        """
+        told = Address(broker.internal_host, broker.internal_port)
+        if peer_host is None:
+            return await self._probe_at(told, broker)
+        found = await self._probe_at(Address(peer_host, broker.internal_port), broker)
+        if found is Verdict.REFUSED and await _leads_elsewhere(told, peer_host):
+            return await self._probe_at(told, broker)
+        return found
+
+    async def _probe_at(self, address: Address, broker: BrokerInfo) -> Verdict:
+        return await self._around.probe(
+            address,
             node_id=broker.broker_id,
             incarnation=broker.incarnation,
             cluster_id=self._around.me.cluster_id,
             timeout_ms=PROBE_TIMEOUT_MS,
         )
 
-    async def stop(self) -> None:
+    async def leave(self) -> None:
+        """Take no more part: the others shall find at once that this member is gone."""
+        if self._has_left:
+            return
+        self._has_left = True
+        await self.introductions.stop()
         if self._member is not None and self._transport is not None:
             await self._active.stop()
             await self._transport.stop()
             await asyncio.to_thread(self._member.stop)
-        await self.introductions.stop()
-        await asyncio.to_thread(self._store.close)
 
 
 def cluster_defaults(options: NodeOptions) -> ClusterDefaults:
@@ -268,6 +312,20 @@ def cluster_defaults(options: NodeOptions) -> ClusterDefaults:
         is_unclean_allowed=of(rows[topic_rows.UNCLEAN_LEADER_ELECTION.name]),
         is_fsync=of(rows[topic_rows.DURABILITY.name]) == "fsync",
     )
+
+
+async def _leads_elsewhere(told: Address, peer_host: str) -> bool:
+    """Whether an address is another one than that of the peer. A name nobody knows leads nowhere.
+
+    So a name that goes with its process does not hold up the verdict.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(LOOKUP_S):
+            found = await loop.getaddrinfo(told.host, told.port, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return all(name[0] != peer_host for _, _, _, _, name in found)
 
 
 def _hop(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:

@@ -8,17 +8,23 @@ Asking is done here and answered here; nothing is ever held back from the librar
 candidacy. To drop the requests of a candidate instead would strand it: once its term is ahead, it
 ignores the leader.
 
+Two that ask at the same time would say yes to each other, stand both, and split the vote. So the
+lower of the two lets the other one go first.
+
 Not here: the election itself, which is the library's.
 
 V1  nobody stands without a yes from a majority, itself included, that is fresh and of its term
 V2  a yes means: the sender hears no leader, and the log of the asker is as new as its own
 V3  whoever asks from a term ahead of the leader's makes it step down, once: it could not follow it
 V4  a majority's yes tells the newest term among them, so that the candidacy is above them all
+V5  who has said yes to one of a higher rank lets it go first: once in a term for each, so that one
+    whose questions arrive and whose candidacy does not, keeps nobody from standing
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ottla.controller.quorum.messages import AskPreVote, PreVote
 
@@ -29,6 +35,14 @@ class _Yes:
 
     at_ms: int
     term: int
+
+
+class Rank(NamedTuple):
+    """Who goes first: the newer log, and among equals the lower id."""
+
+    last_term: int
+    last_index: int
+    minus_node_id: int
 
 
 class PreElection:
@@ -42,6 +56,8 @@ class PreElection:
         # A member that has just started may not have heard its leader yet. It waits.
         self._heard_ms = now_ms
         self._dead_leader = False
+        # In which terms of theirs others were let go first (V5).
+        self._yielded: dict[int, int] = {}
 
     def hear_leader(self, now_ms: int) -> None:
         """A leader is there, so nobody needs to stand."""
@@ -67,6 +83,15 @@ class PreElection:
     def take_answer(self, voter: int, answer: PreVote, now_ms: int) -> None:
         if answer.asked_term == self._asked_term and answer.granted:
             self._yes[voter] = _Yes(now_ms, answer.term)
+
+    def yields_to(self, asker: int, asked: AskPreVote, mine: Rank) -> bool:
+        """Tell whether to let an asker, to whom this member says yes, go first (V5)."""
+        theirs = Rank(asked.last_term, asked.last_index, -asker)
+        if theirs < mine or self._yielded.get(asker, -1) >= asked.term:
+            return False
+        self._yielded[asker] = asked.term
+        self.forget()
+        return True
 
     def has_won(self, now_ms: int) -> bool:
         if self._voters == 1:

@@ -168,6 +168,7 @@ class FakeQuorum:
             last_index=len(self._cluster.log),
             commit_index=self._applied,
             applied_index=self._applied,
+            at_ms=self._cluster.now_ms(),
         )
 
     def tick(self) -> None:

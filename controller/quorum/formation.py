@@ -16,7 +16,8 @@ G1  nobody becomes a voter before all of them have stored the same list of direc
 G2  what was stored is replaced only by the proposer's word, and only while no voter was heard of
 G3  a blank member that hears of a voter joins; it never forms. If its own directory is said to vote
     then its journal was lost and its directory was not: it is refused
-G4  members that disagree about who votes do nothing, and say why
+G4  members that disagree about who votes do nothing, and say why; so do those that were told of
+    other voters than those with whom the cluster was formed
 G5  who has left a proposal for another does not come back to it, nor votes by it: the proposer of
     the other may count on it already
 """
@@ -131,6 +132,13 @@ class Formation:
 
     def _meet_voter(self, voter: Account) -> Membership | Refusal:
         voters = voter.voters or {}
+        if tuple(sorted(voters)) != self._configured:
+            return Refusal(
+                f"The cluster {voter.cluster_id} was formed with the voters "
+                f"{_shown(sorted(voters))}, and this node has {_shown(self._configured)}. Who "
+                "votes cannot be changed: set controller.quorum.voters back to the former on all "
+                "nodes, and let others be brokers only."
+            )
         listed = voters.get(self._node_id)
         if self._membership is None:
             if listed == self._directory_id:

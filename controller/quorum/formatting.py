@@ -8,6 +8,7 @@ Not here: the command, the data directory, and the cluster id that is pinned in 
 
 F1  a journal is made only of a whole list, in which this node has this directory
 F2  a journal that is there is left alone
+F3  a directory that is a cluster's, and has neither a journal nor this mark, has lost its journal
 """
 
 from __future__ import annotations
@@ -16,9 +17,14 @@ from collections.abc import Mapping
 
 from ottla.controller.quorum.entries import DIRECTORY_ID_BYTES_MAX
 from ottla.controller.quorum.journal import create_journal
-from ottla.controller.quorum.layout import StateStore
+from ottla.controller.quorum.layout import FORMATTED_KEY, StateStore
 from ottla.controller.quorum.membership import Membership, Standing
 from ottla.proto.errors import ConfigError
+
+
+def format_blank(store: StateStore) -> None:
+    """Say that this member is new. Beside the id of a cluster, nothing else would say so."""
+    store.commit({FORMATTED_KEY: b"1"})
 
 
 def format_voter(

@@ -13,7 +13,7 @@ Not here: how it finds out that it lost its disk (`formation.py`), and the talk 
 told from one that was not.
 
 L1  a joiner is a voter, durably, once it has applied the entry that admits its directory
-L2  a voter whose directory was replaced is silent, and halts when it has applied that
+L2  a voter, or joiner, whose directory was replaced is silent, and halts when it has applied that
 L3  a directory is admitted only while it is the one that speaks: an old account admits nobody
 L4  one directory of a voter is admitted at a time; one that was replaced, never again (N2)
 L5  what a joiner says keeps no leader in office
@@ -50,13 +50,22 @@ def next_step(journal: Journal, applied_index: int) -> Membership | None:
         return None
     if membership.standing is Standing.JOINING and admissions.was_admitted(me, directory_id):
         return replace(membership, standing=Standing.VOTER)
-    if membership.standing is Standing.VOTER and not may_vote(journal):
+    if is_replaced(journal):
         raise StorageError(
             f"The quorum has admitted node {me} with the data directory {admissions.newest[me]}, "
             f"and this is {directory_id}. Bring that one back, or move this one away and let the "
             "node join again."
         )
     return None
+
+
+def is_replaced(journal: Journal) -> bool:
+    """Tell whether another directory of this member was admitted after its own, for good (N2)."""
+    membership = journal.membership
+    if membership.standing is Standing.VOTER:
+        return not may_vote(journal)
+    had = journal.admissions.had(membership.node_id)
+    return membership.standing is Standing.JOINING and membership.directory_id in had[:-1]
 
 
 class Joiners:

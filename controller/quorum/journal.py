@@ -37,6 +37,7 @@ from ottla.controller.quorum.entries import (
     is_known_kind,
 )
 from ottla.controller.quorum.layout import (
+    FORMATTED_KEY,
     HEAD_KEY,
     MEMBERSHIP_KEY,
     SNAPSHOT_KEY,
@@ -61,6 +62,8 @@ def create_journal(store: StateStore, membership: Membership) -> Journal:
             MEMBERSHIP_KEY: encode_membership(membership),
             HEAD_KEY: encode_head(Head(0, None, FIRST_INDEX, FIRST_INDEX)),
             entry_key(FIRST_INDEX): encode_entry(FIRST_ENTRY),
+            # From now on a store without a journal is one that lost it.
+            FORMATTED_KEY: None,
         }
     )
     return Journal(store)

@@ -29,6 +29,8 @@ HEAD_KEY: Final = b"raft/head"
 MEMBERSHIP_KEY: Final = b"raft/membership"
 SNAPSHOT_KEY: Final = b"raft/snapshot"
 _ENTRY_PREFIX: Final = b"raft/entry/"
+# In a store that was formatted and has no journal yet. Outside the prefix: it is blank still.
+FORMATTED_KEY: Final = b"formatted"
 _HEAD: Final = Struct(">QqQQ")
 _CHECKSUM_SIZE: Final = 4
 _NOBODY: Final = -1
@@ -71,6 +73,11 @@ class Found:
 def is_blank(store: StateStore) -> bool:
     """Tell whether no journal was ever made here."""
     return next(store.scan(PREFIX), None) is None
+
+
+def is_formatted(store: StateStore) -> bool:
+    """Tell whether the lack of a journal is intended: the member is new, and its cluster known."""
+    return store.get(FORMATTED_KEY) is not None
 
 
 def load(store: StateStore) -> Found:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, Protocol
 
-from ottla.controller.quorum.election import PreElection
+from ottla.controller.quorum.election import PreElection, Rank
 from ottla.controller.quorum.entries import COMMAND_BYTES_MAX, Admit
 from ottla.controller.quorum.joining import Joiners, may_vote, next_step
 from ottla.controller.quorum.journal import Journal
@@ -70,7 +70,8 @@ class Link(Protocol):
 class Compaction:
     """When a snapshot takes the place of the journal's entries."""
 
-    entries: int = 10_000
+    # They are applied again at every start, so this bounds how long that takes.
+    entries: int = 1_000
     size_bytes: int = 64 << 20
 
 
@@ -160,6 +161,11 @@ class QuorumMember:
         """Return why this member stopped, if it did."""
         return self._halted
 
+    @property
+    def has_backlog(self) -> bool:
+        """Whether the next tick has something to apply: its owner then waits for nothing."""
+        return self._halted is None and self._raft.has_backlog
+
     def propose(self, command: bytes, timeout_ms: int, done: Done) -> None:
         if len(command) > COMMAND_BYTES_MAX:
             done(Refused(Why.TOO_LARGE))
@@ -190,6 +196,7 @@ class QuorumMember:
             halted=self._halted,
             admitted=self._journal.admissions.newest,
             trouble=None if self._halted is not None else self._joiners.trouble(self._raft.leader),
+            at_ms=self._now_ms(),
         )
 
     # ── Its owner's side ──────────────────────────────────────────────────────────────────────
@@ -351,7 +358,10 @@ class QuorumMember:
                     # It stood once and nobody heard of it. Now its term is ahead, so it ignores
                     # this leader and would stay behind for ever.
                     self._raft.step_down(message.term)
-                self._send(sender, self._pre_vote(message, now_ms))
+                answer = self._pre_vote(message, now_ms)
+                if answer.granted and self._pre.yields_to(sender, message, self._rank()):
+                    self._raft.hold_back(self._timing.election_min_ms // 2)
+                self._send(sender, answer)
                 return
             case PreVote():
                 self._pre.take_answer(sender, message, now_ms)
@@ -372,6 +382,9 @@ class QuorumMember:
             now_ms=now_ms,
         )
         return PreVote(asked.term, self._raft.term, granted)
+
+    def _rank(self) -> Rank:
+        return Rank(self._journal.last_term, self._journal.last_index, -self._node_id)
 
     def _grow(self) -> None:
         """Become a voter, durably, if what was applied says so."""

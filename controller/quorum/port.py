@@ -118,6 +118,8 @@ class QuorumStatus:
     admitted: Mapping[int, str | None] = field(default_factory=dict)
     # What keeps this member from voting, or its quorum from having a leader, in a sentence.
     trouble: str | None = None
+    # When it was so, on the member's own monotonic clock. It tells when its thread hangs, or slept.
+    at_ms: int = field(default=0, compare=False)
 
 
 class Quorum(Protocol):

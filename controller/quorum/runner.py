@@ -75,7 +75,9 @@ class RunningMember:
         """Let the thread end. What was not answered is answered now."""
         self._shut()
         self._wake.set()
-        self._thread.join(STOP_S)
+        # One that was never started has nothing to end.
+        if self._thread.is_alive():
+            self._thread.join(STOP_S)
 
     async def propose(self, command: bytes, timeout_ms: int) -> Outcome:
         return await self._ask(lambda done: self._member.propose(command, timeout_ms, done))
@@ -150,7 +152,7 @@ class RunningMember:
     def _run(self) -> None:
         try:
             while self._is_open:
-                self._wake.wait(TICK_S)
+                self._wake.wait(0 if self._member.has_backlog else TICK_S)
                 self._wake.clear()
                 for _ in range(len(self._door)):
                     self._door.popleft()()

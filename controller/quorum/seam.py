@@ -8,6 +8,10 @@ and whoever else imports pysyncobj finds it as it was shipped.
 No pickle is written or read. The library pickles a call of a replicated method; there is only one
 such method here and it takes only bytes, so those bytes are the call.
 
+The library applies all that is committed in one tick. After a restart that is everything since the
+snapshot, and a member that says nothing for seconds is taken for dead. So a tick applies a bounded
+part of it. Everything else goes by the applied index: answers to calls, compaction, admission.
+
 Not here: when to stand for election, what to do with the answers (`member.py`), which messages to
 believe (`transport.py`), what is kept (`journal.py`).
 
@@ -15,11 +19,12 @@ R1  everything is synced before a message leaves, and before a committed entry i
 R2  applying an entry never raises for a reason that lies in the entry
 R3  the library opens no socket, forks no process, starts no thread and resolves no name
 R4  a leader takes nobody for present because of an answer that it was told not to count
+R5  one tick applies at least one entry that waits, and begins no other once `apply_ms` are over
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec, module_from_spec
 from random import Random
@@ -66,6 +71,7 @@ PRIVATE_ATTRIBUTES: Final = (
     "_SyncObj__raftState",
 )
 PRIVATE_METHODS: Final = (
+    "_SyncObj__applyLogEntries",
     "_SyncObj__onMessageReceived",
     "_SyncObj__onNodeConnected",
     "_SyncObj__onNodeDisconnected",
@@ -95,6 +101,9 @@ class Timing:
     heartbeat_ms: int = 100
     election_min_ms: int = 500
     election_max_ms: int = 1000
+    # What one tick applies at most: for so long, and so many entries.
+    apply_ms: int = 20
+    apply_entries: int = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +154,7 @@ class Raft:
             node, others, conf=_conf(module, timing), nodeClass=Node, transport=wire
         )
         self._raft.apply_bytes = self._apply
+        self._raft.pace = _Pace(now_ms, timing)
         if journal.snapshot is not None:
             machine.restore(journal.snapshot.state)
             self._raft._SyncObj__raftLastApplied = journal.snapshot.index
@@ -176,6 +186,11 @@ class Raft:
     def applied_index(self) -> int:
         return int(self._raft.raftLastApplied)
 
+    @property
+    def has_backlog(self) -> bool:
+        """Whether something is committed that was not applied yet."""
+        return self.applied_index < self.commit_index
+
     def acknowledged(self) -> Mapping[int, int]:
         """Return the last entry that each other voter holds, as far as a leader knows."""
         if not self.leads:
@@ -192,6 +207,12 @@ class Raft:
 
     def postpone_election(self, milliseconds: int) -> None:
         self._raft._SyncObj__raftElectionDeadline = (self._now_ms() + milliseconds) / 1000
+
+    def hold_back(self, milliseconds: int) -> None:
+        """Stand no sooner than that, and no sooner than it would have."""
+        until = (self._now_ms() + milliseconds) / 1000
+        deadline: float = self._raft._SyncObj__raftElectionDeadline
+        self._raft._SyncObj__raftElectionDeadline = max(deadline, until)
 
     def stand_now(self) -> None:
         """Stand for election in the next tick."""
@@ -322,12 +343,44 @@ def _machine_class(module: Any) -> Any:
         """The library's object, with the one method that it replicates."""
 
         apply_bytes: Callable[[bytes], object]
+        pace: _Pace
 
         @module.replicated  # type: ignore[untyped-decorator]
         def replicate(self, command: bytes) -> object:
             return self.apply_bytes(command)
 
+        def _SyncObj__applyLogEntries(self) -> bool:  # noqa: N802
+            """Apply what one tick may (R5), by letting the library see no more of it.
+
+            It stands where the library's own loop stood, under the name by which that is called.
+            """
+            committed = self._SyncObj__raftCommitIndex
+            tells = False
+            try:
+                for _ in self.pace.steps(committed - self._SyncObj__raftLastApplied):
+                    self._SyncObj__raftCommitIndex = self._SyncObj__raftLastApplied + 1
+                    tells = super()._SyncObj__applyLogEntries() or tells
+            finally:
+                self._SyncObj__raftCommitIndex = committed
+            return tells
+
     return Machine
+
+
+class _Pace:
+    """How many entries one tick applies. A simulated clock stands still, so they are counted."""
+
+    def __init__(self, now_ms: Callable[[], int], timing: Timing) -> None:
+        self._now_ms = now_ms
+        self._timing = timing
+
+    def steps(self, waiting: int) -> Iterator[None]:
+        """Yield once for each entry that may be applied now."""
+        end_ms = self._now_ms() + self._timing.apply_ms
+        for done in range(min(waiting, self._timing.apply_entries)):
+            if done and self._now_ms() >= end_ms:
+                return
+            yield
 
 
 class _NoPickle:

@@ -32,7 +32,7 @@ from typing import Final
 
 import click
 
-from ottla.controller.quorum.formatting import format_voter
+from ottla.controller.quorum.formatting import format_blank, format_voter
 from ottla.node.clock import new_id
 from ottla.node.commands.config import parse_flags
 from ottla.node.config import load_node_options
@@ -153,10 +153,11 @@ def _format(options: Options, cluster_id: str, directory_id: str, voters: Mappin
     )
     with closing(directory):
         if "controller" in options.value_of(rows.PROCESS_ROLES):
-            # An empty one says that this voter is new. None at all would say that it lost its own.
             with closing(storage.open_store(f"{root}/{QUORUM_NAME}")) as store:
                 if voters:
                     format_voter(store, cluster_id, node_id, directory_id, voters)
+                else:
+                    format_blank(store)
     return root
 
 

@@ -1,4 +1,4 @@
-"""What the two ends of a Raft stream need: the member behind it, and what is told of a peer.
+"""What both ends of streams and calls need: the member behind them, and what is told of a peer.
 
 Not here: the ends themselves (`sender.py`, `receiver.py`).
 """
@@ -16,10 +16,12 @@ import grpc
 
 from ottla.controller.quorum.messages import Envelope
 from ottla.node.logs import Logger
+from ottla.proto.errors import OttlaError
 from ottla.proto.options.endpoints import Address
 
 # What gRPC writes before the reason why a connection could not be made.
 _LAST_ERROR: Final = re.compile(r".*last error: [A-Z_]+: ", re.DOTALL)
+_HUNG_UP: Final = "Socket closed"
 # Reasons that are remembered between two good connections.
 _REASONS_MAX: Final = 16
 
@@ -32,6 +34,14 @@ class Member(Protocol):
     def close_stream(self, peer: int) -> bool: ...
     def accept_stream(self, peer: int, stream: str) -> bool: ...
     def process_is_gone(self, peer: int) -> bool: ...
+
+
+class RefusedError(OttlaError):
+    """A call or a stream that is not served."""
+
+    def __init__(self, code: grpc.StatusCode, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code: Final = code
 
 
 class Told:
@@ -50,8 +60,12 @@ class Told:
         self._log.info(event, **facts)
 
     def ill(self, event: str, why: str, **facts: object) -> None:
-        if (event, why) in self._reasons or len(self._reasons) >= _REASONS_MAX:
+        if (event, why) in self._reasons:
             return
+        if len(self._reasons) >= _REASONS_MAX:
+            # Whoever makes up reasons must not hide those that come after. The log itself bounds
+            # how many lines of one kind there are.
+            self._reasons.clear()
         self._reasons.add((event, why))
         self._log.warning(event, why=why, **facts)
 
@@ -59,7 +73,11 @@ class Told:
 def reason_of(error: grpc.aio.AioRpcError) -> str:
     """Return why a call failed, in the words that say most."""
     details = error.details() or error.code().name
-    return _LAST_ERROR.sub("", details)
+    why, is_dial = _LAST_ERROR.subn("", details)
+    if is_dial and why.endswith(_HUNG_UP):
+        # What a listener with TLS does to somebody without.
+        return f"{why} as soon as it was open; does that node expect TLS?"
+    return why
 
 
 async def resolve(address: Address) -> list[Address]:

@@ -68,7 +68,11 @@ class RaftTransport:
         self._member: Member | None = None
         self._senders: dict[int, Sender] = {}
         self._receiver: Final = Receiver(
-            me=me, voters=self._voters, tls=channels.tls, on_lost=self._lost
+            me=me,
+            voters=self._voters,
+            tls=channels.tls,
+            on_lost=self._lost,
+            reached=self._reached,
         )
         self._tasks: Final[set[asyncio.Task[None]]] = set()
         self._probing: Final[set[int]] = set()
@@ -159,6 +163,10 @@ class RaftTransport:
             self._is_woken = False
         for sender in self._senders.values():
             sender.outgoing.is_filled.set()
+
+    def _reached(self, peer: int) -> UUID | None:
+        sender = self._senders.get(peer)
+        return None if sender is None else sender.reached
 
     # ── Is it gone? ───────────────────────────────────────────────────────────────────────────
 

@@ -10,13 +10,15 @@ Y1  only envelopes of a voter that was greeted reach the member, marked with who
 Y2  a stream that says nothing sensible ends with a reason, which is logged and counted; no other
     stream notices
 Y3  of one peer, one stream is served: the newest
+Y4  while one process is reached at a voter's address, no other one speaks for that voter: a second
+    node with the same id would take its streams, and perhaps its vote
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Container
+from collections.abc import AsyncIterator, Callable, Container
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,25 +27,18 @@ import grpc
 from ottla.controller.quorum.messages import Envelope
 from ottla.node.internal import wire
 from ottla.node.internal.identity import Context, WhoIAm
-from ottla.node.internal.peers import Member, Told
+from ottla.node.internal.peers import Member, RefusedError, Told
 from ottla.node.internal.sender import OnLost
 from ottla.node.internal.tls import Tls
 from ottla.node.logs import logger
-from ottla.proto.errors import OttlaError, RemoteProtocolError
+from ottla.proto.errors import RemoteProtocolError
+from ottla.proto.kafka.uuids import UUID
 
 _log = logger("internal.raft")
 
 HELLO_S: Final = 5.0
 # Where what strangers did wrong is told, of all of them together.
 _STRANGER: Final = -1
-
-
-class RefusedError(OttlaError):
-    """A stream that is not served."""
-
-    def __init__(self, code: grpc.StatusCode, sentence: str) -> None:
-        super().__init__(sentence)
-        self.code: Final = code
 
 
 class EndedError(RefusedError):
@@ -74,11 +69,14 @@ class Receiver:
         voters: Container[int],
         tls: Tls | None,
         on_lost: OnLost,
+        reached: Callable[[int], UUID | None],
     ) -> None:
+        """`reached` gives the process that this node's own stream to a voter leads to, if any."""
         self._me: Final = me
         self._voters: Final = voters
         self._tls: Final = tls
         self._on_lost: Final = on_lost
+        self._reached: Final = reached
         self._streams: Final[dict[int, _Stream]] = {}
         self._told: Final[dict[int, Told]] = {}
         # None before the start and after the end.
@@ -144,6 +142,13 @@ class Receiver:
         if hello.sender not in self._voters or hello.sender == me.node_id:
             sentence = f"Node {hello.sender} is not among the other voters of node {me.node_id}."
             raise RefusedError(grpc.StatusCode.PERMISSION_DENIED, sentence)
+        if self._reached(hello.sender) not in (None, hello.incarnation):
+            # If it has only started again, the way to the process before is soon found broken.
+            sentence = (
+                f"Another process is node {hello.sender}, and answers at its address. Stop that "
+                "one, or give this one another node.id."
+            )
+            raise RefusedError(grpc.StatusCode.FAILED_PRECONDITION, sentence)
 
     async def _serve_peer(self, hello: wire.Hello, context: Context) -> None:
         peer, member = hello.sender, self.member

@@ -33,6 +33,7 @@ from ottla.controller.door import (
 )
 from ottla.controller.outcome import Outcome
 from ottla.node.internal import cluster_wire as wire
+from ottla.node.internal.peers import reason_of
 from ottla.node.internal.service import CLUSTER_KEY, NODE_KEY, SERVICE, parse
 from ottla.proto.errors import RemoteProtocolError
 from ottla.proto.gen import cluster_pb2 as pb
@@ -152,7 +153,7 @@ class RemoteDoor:
             raise error
         why = "it ended the call"
         if isinstance(error, grpc.aio.AioRpcError):
-            why = f"{error.code().name} {error.details() or ''}".strip()
+            why = f"{error.code().name} {reason_of(error)}"
         elif error is not None:
             why = str(error) or type(error).__name__
         where = f"Controller {self.node_id} at {self.address}"

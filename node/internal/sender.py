@@ -95,6 +95,11 @@ class Sender:
         # The process that has accepted the stream, while there is one.
         self._incarnation: UUID | None = None
 
+    @property
+    def reached(self) -> UUID | None:
+        """Return the process at the peer's address, while a stream leads there."""
+        return self._incarnation if self.is_connected else None
+
     async def run(self) -> None:
         """Keep a stream open until cancelled."""
         pause_s, loop = PAUSE_MIN_S, asyncio.get_running_loop()

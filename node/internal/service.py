@@ -8,13 +8,14 @@ Not here: the server and its limits (`listener.py`), deciding (`ottla.controller
 
 Y1  with TLS a node speaks for itself only: its certificate names the node
 Y2  whatever comes in is answered, or refused with a sentence; nothing a peer sends raises here
+Y3  the log tells of every reason for which somebody was refused, once
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import unquote
 
 import grpc
@@ -23,9 +24,13 @@ from google.protobuf.message import DecodeError, Message
 from ottla.controller.active import ActiveController, LocalLine
 from ottla.controller.door import DoorClosedError
 from ottla.node.internal import cluster_wire as wire
+from ottla.node.internal.peers import RefusedError, Told
 from ottla.node.internal.tls import NOBODY, Authenticated
+from ottla.node.logs import logger
 from ottla.proto.errors import RemoteProtocolError
 from ottla.proto.gen import cluster_pb2 as pb
+
+_log = logger("internal.service")
 
 SERVICE: Final = "ottla.Cluster"
 # In the metadata of every call: which cluster and which node is meant.
@@ -48,13 +53,16 @@ class Verifier(Protocol):
 def cluster_handlers(door: ActiveController, verifier: Verifier | None) -> grpc.GenericRpcHandler:
     """Return the handlers of the service, for the INTERNAL listener."""
     service = ClusterService(door, verifier)
-    handlers = {
-        "Register": _unary(service.register),
-        "Propose": _unary(service.propose),
-        "ReadVersion": _unary(service.read_version),
-        "DescribeQuorum": _unary(service.describe_quorum),
-        "Heartbeats": grpc.stream_stream_rpc_method_handler(_guarded(service.heartbeats)),
-        "Follow": grpc.unary_stream_rpc_method_handler(_guarded(service.follow)),
+    told = Told(_log)
+    unary = grpc.unary_unary_rpc_method_handler
+    heartbeats = grpc.stream_stream_rpc_method_handler
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "Register": unary(_guarded(service.register, told)),
+        "Propose": unary(_guarded(service.propose, told)),
+        "ReadVersion": unary(_guarded(service.read_version, told)),
+        "DescribeQuorum": unary(_guarded(service.describe_quorum, told)),
+        "Heartbeats": heartbeats(_guarded(service.heartbeats, told)),
+        "Follow": grpc.unary_stream_rpc_method_handler(_guarded(service.follow, told)),
     }
     return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
@@ -68,14 +76,14 @@ class ClusterService:
 
     async def register(self, data: bytes, context: Context) -> bytes:
         # Which cluster is wrong is an answer here, so it is not looked at before.
-        await self._require_meant(context, is_any_cluster=True)
+        self._require_meant(context, is_any_cluster=True)
         wanted = wire.read_registration(parse(pb.Registration, data))
-        await self._require_self(context, wanted.broker_id)
+        self._require_self(context, wanted.broker_id)
         answer = await self._door.register(wanted)
         return wire.write_registration_answer(answer).SerializeToString()
 
     async def propose(self, data: bytes, context: Context) -> bytes:
-        await self._require_meant(context)
+        self._require_meant(context)
         asked = parse(pb.Proposed, data)
         caller = self._verified(context)
         client = asked.client[: wire.TEXT_MAX]
@@ -83,17 +91,17 @@ class ClusterService:
         return wire.write_proposal_answer(answer).SerializeToString()
 
     async def read_version(self, data: bytes, context: Context) -> bytes:
-        await self._require_meant(context)
+        self._require_meant(context)
         parse(pb.Nothing, data)
         return wire.write_version_answer(await self._door.read_version()).SerializeToString()
 
     async def describe_quorum(self, data: bytes, context: Context) -> bytes:
-        await self._require_meant(context)
+        self._require_meant(context)
         parse(pb.Nothing, data)
         return wire.write_quorum_answer(await self._door.describe_quorum()).SerializeToString()
 
     async def follow(self, data: bytes, context: Context) -> None:
-        await self._require_meant(context)
+        self._require_meant(context)
         version, digest = wire.read_followed(parse(pb.Followed, data))
         async for news in self._door.follow(version, digest):
             for part in wire.write_news(news):
@@ -103,7 +111,7 @@ class ClusterService:
     # ── Heartbeats ────────────────────────────────────────────────────────────────────────────
 
     async def heartbeats(self, _: object, context: Context) -> None:
-        await self._require_meant(context)
+        self._require_meant(context)
         line = self._door.open_line(peer_address(context.peer()))
         is_goodbye = False
         try:
@@ -122,7 +130,7 @@ class ClusterService:
                 raise RemoteProtocolError("A heartbeat says nothing.")
             beat = wire.read_beat(said.beat)
             if broker_id is None:
-                await self._require_self(context, beat.broker_id)
+                self._require_self(context, beat.broker_id)
                 broker_id = beat.broker_id
             elif broker_id != beat.broker_id:
                 sentence = f"The line of broker {broker_id} says something of {beat.broker_id}."
@@ -135,7 +143,8 @@ class ClusterService:
             async with asyncio.timeout(LINE_SILENT_S):
                 data: object = await context.read()
         except TimeoutError:
-            await refuse(context, grpc.StatusCode.DEADLINE_EXCEEDED, "Nothing was said for long.")
+            sentence = "Nothing was said for long."
+            raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, sentence) from None
         return parse(pb.Heartbeat, data) if isinstance(data, bytes) else None
 
     # ── Who asks, and whom ────────────────────────────────────────────────────────────────────
@@ -143,29 +152,29 @@ class ClusterService:
     def _verified(self, context: Context) -> int | None:
         return None if self._verifier is None else self._verifier.verified_node(context)
 
-    async def _require_self(self, context: Context, node_id: int) -> None:
+    def _require_self(self, context: Context, node_id: int) -> None:
         verified = self._verified(context)
         if verified is not None and verified != node_id:
             sentence = (
                 f"The certificate is that of node {verified}, which may not speak for node "
                 f"{node_id}."
             )
-            await refuse(context, grpc.StatusCode.PERMISSION_DENIED, sentence)
+            raise RefusedError(grpc.StatusCode.PERMISSION_DENIED, sentence)
 
-    async def _require_meant(self, context: Context, *, is_any_cluster: bool = False) -> None:
+    def _require_meant(self, context: Context, *, is_any_cluster: bool = False) -> None:
         told = dict(context.invocation_metadata() or ())
         meant, cluster = told.get(NODE_KEY), told.get(CLUSTER_KEY)
         ours = self._door.cluster_id
         if self._verified(context) == NOBODY:
             sentence = "The certificate names no node."
-            await refuse(context, grpc.StatusCode.PERMISSION_DENIED, sentence)
+            raise RefusedError(grpc.StatusCode.PERMISSION_DENIED, sentence)
         sentence = ""
         if meant is not None and meant != str(self._door.node_id):
             sentence = f"This is node {self._door.node_id}, and node {_shown(meant)} was meant."
         elif cluster and cluster != ours.encode() and not is_any_cluster:
             sentence = f"This is the cluster {ours!r}, and {_shown(cluster)} was meant."
         if sentence:
-            await refuse(context, grpc.StatusCode.FAILED_PRECONDITION, sentence)
+            raise RefusedError(grpc.StatusCode.FAILED_PRECONDITION, sentence)
 
 
 def parse(kind: type[M], data: bytes) -> M:
@@ -192,25 +201,18 @@ def _shown(value: str | bytes) -> str:
 # ── gRPC ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def refuse(context: Context, code: grpc.StatusCode, sentence: str) -> NoReturn:
-    await context.abort(code, sentence)
-    raise AssertionError("abort raises")
-
-
-def _unary(
-    work: Callable[[bytes, Context], Awaitable[bytes]],
-) -> grpc.RpcMethodHandler[bytes, bytes]:
-    return grpc.unary_unary_rpc_method_handler(_guarded(work))
-
-
-def _guarded(work: Callable[[Any, Context], Awaitable[Any]]) -> Any:
+def _guarded(work: Callable[[Any, Context], Awaitable[Any]], told: Told) -> Any:
     async def guarded(request: Any, context: Context) -> Any:
         try:
             return await work(request, context)
+        except RefusedError as error:
+            told.ill("call_refused", str(error), caller=context.peer())
+            await context.abort(error.code, str(error))
         except RemoteProtocolError as error:
-            await refuse(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            told.ill("call_malformed", str(error), caller=context.peer())
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except DoorClosedError as error:
-            await refuse(context, grpc.StatusCode.UNAVAILABLE, str(error))
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         except grpc.aio.AbortError:
             raise
         except Exception as error:

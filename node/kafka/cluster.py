@@ -38,7 +38,7 @@ def controller_told(image: MetadataImage, here: BrokerId) -> int:
     """Return whom clients send what only a controller can do; −1 if nobody can be reached."""
     for one in (image.controller_id, here):
         broker = image.brokers.get(one)
-        if broker is not None and not broker.is_fenced:
+        if broker is not None and broker.is_active:
             return one
     return next((one.broker_id for one in reachable_brokers(image)), NO_BROKER)
 

@@ -8,6 +8,7 @@ Not here: who leads (the metadata), and what a replica does (`ottla.replication`
 
 E1  a replica that does not lead, as far as this node knows, is given to nobody
 E2  who knows another leader epoch than this node is told so before anything else (KIP-320)
+E3  a leader that has lost the controllers, and may have been replaced, serves nobody (rule 13)
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from ottla.controller.election import terms_of
 from ottla.controller.image import MetadataImage, PartitionInfo
+from ottla.controller.serving import electable_others, standing
 from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.ids import NO_EPOCH, BrokerId, LeaderEpoch
 from ottla.proto.kafka.hot import Endpoint
 from ottla.proto.kafka.uuids import UUID
+from ottla.proto.options import node
 from ottla.replication.replica import Replica
 
 if TYPE_CHECKING:
@@ -46,7 +50,30 @@ def led_here(broker: Broker, topic: str, index: int, epoch: int = NO_EPOCH) -> R
         raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if replica.log.offline is not None:
         raise RequestError(ErrorCode.KAFKA_STORAGE_ERROR, replica.log.offline)
+    if not replica.is_sole and not broker.is_heard():
+        _require_standing(broker, topic, index)
     return replica
+
+
+def _require_standing(broker: Broker, topic: str, index: int) -> None:
+    """Refuse what a leader must not do that may have been replaced unheard (rule 13).
+
+    Followers do not fetch yet, so whoever could be elected is silent; and nothing is committed in
+    a partition that has followers, so every fetch is one at its end.
+    """
+    image = broker.controller.image
+    info, partition = image.topic(topic), _partition(image, topic, index)
+    if info is None or partition is None:
+        return
+    found = standing(
+        is_heard=False,
+        fetched_ms=dict.fromkeys(electable_others(partition, broker.node_id)),
+        is_unclean_allowed=terms_of(image, info, frozenset()).is_unclean_allowed,
+        session_ms=broker.options.current.value_of(node.BROKER_SESSION_TIMEOUT_MS),
+        now_ms=broker.clock.monotonic_ms(),
+    )
+    if not found.may_serve:
+        raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, found.sentence)
 
 
 def _absence(broker: Broker, topic: str, index: int) -> RequestError:

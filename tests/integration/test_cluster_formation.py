@@ -232,8 +232,30 @@ def test_two_voters_that_lost_their_disks_do_not_outvote_the_one_that_remembers(
 def test_a_voter_whose_quorum_was_removed_is_no_new_one(formed: RunningCluster) -> None:
     formed[2].stop()
     shutil.rmtree(formed[2].data_dir / "quorum")
-    formed[2].start()
-    ends_with(formed[2], "its quorum's journal is gone")
+    # Again and again: whoever supervises it starts it anew.
+    for _ in range(2):
+        formed[2].start()
+        ends_with(formed[2], "its quorum's journal is gone")
+
+
+def test_a_voter_with_the_journal_of_another_is_refused(formed: RunningCluster) -> None:
+    for node in (formed[1], formed[2]):
+        node.stop()
+    own, other = (node.data_dir / "quorum" for node in (formed[1], formed[2]))
+    own.rename(own.with_name("aside"))
+    other.rename(own)
+    formed[1].start()
+    ends_with(formed[1], "is that of node 2")
+
+
+def test_another_list_of_voters_than_the_quorum_was_formed_with_is_refused(
+    formed: RunningCluster,
+) -> None:
+    formed[3].stop()
+    voters = formed[3].options["controller.quorum.voters"]
+    formed[3].options["controller.quorum.voters"] = f"{voters},4@127.0.0.1:1"
+    formed[3].start()
+    ends_with(formed[3], "cannot be changed yet")
 
 
 # ── What does not belong together ─────────────────────────────────────────────────────────────
@@ -318,4 +340,7 @@ def test_a_broker_of_another_cluster_is_refused_with_the_reason(
     format_node(stranger, cluster_id, {})
     with living(RunningCluster({9: stranger})):
         stranger.start()
-        ends_with(stranger, cluster_id)
+        stranger.is_expected = False
+        # Its own id, and not only in the list of its options: why it is refused.
+        wait_until(lambda: cluster_id in stranger.log_tail(400), DEADLINE_S, "it says why it waits")
+        assert not stranger.is_ready()

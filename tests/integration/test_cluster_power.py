@@ -21,6 +21,8 @@ DEADLINE_S = 30.0
 # What the process leaves with when the fault seam cuts its power.
 CUT = 137
 STYLES = ("drop", "torn", "reorder", "mixed")
+# A start takes about the first half of them.
+MOMENTS = 50
 
 
 def _faults(dice: Random) -> str:
@@ -77,3 +79,30 @@ def test_the_power_of_all_nodes_goes_and_nothing_acknowledged_is_lost(
     assert cuts >= count
     print(f"{cuts} power cuts, requests: {dict(notebook.fates)}")
     assert count < 10 or notebook.fates[Fate.ACKNOWLEDGED.value] > count
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_the_power_of_a_node_goes_at_each_moment_in_turn(nodes: int, tmp_path: Path) -> None:
+    """Moments are syncs of files and commits of stores, from the first one of a start on."""
+    notebook, cluster = Notebook(), make_cluster(tmp_path, nodes)
+    cuts = 0
+    with living(cluster):
+        _judged(cluster, notebook)
+        for moment in range(1, MOMENTS + 1):
+            victim = cluster.nodes[1 + moment % nodes]
+            victim.stop()
+            style = STYLES[moment % len(STYLES)]
+            victim.environment["OTTLA_FAULTS"] = f"power_cut={moment};style={style};seed={moment}"
+            addresses = [node.bootstrap for node in cluster.nodes.values()]
+            stream = AdminStream(addresses, name=f"moment-{moment}", notebook=notebook)
+            victim.start()
+            victim.is_expected = False
+            stream.start()
+            wait_until(lambda one=victim: not one.is_running, DEADLINE_S, f"moment {moment} came")  # type: ignore[misc]
+            stream.stop()
+            cuts += victim.exit_code == CUT
+            _judged(cluster, notebook)
+    assert cuts == MOMENTS
+    print(f"{cuts} moments, requests: {dict(notebook.fates)}")
+    assert notebook.fates[Fate.ACKNOWLEDGED.value] > MOMENTS

@@ -8,11 +8,11 @@ options that were acknowledged are there too.
 
 from __future__ import annotations
 
-import itertools
 import json
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -244,27 +244,27 @@ def test_a_node_that_dies_at_a_failpoint_loses_nothing_acknowledged(
         assert notebook.sent, "nothing was written: this proved nothing"
 
 
-def test_a_node_that_cannot_store_metadata_says_so_and_is_not_ready(tmp_path: Path) -> None:
-    faults = {"OTTLA_FAULTS": "error=EIO:commit:*metadata*:3"}
+def test_a_node_that_cannot_store_metadata_ends_and_loses_nothing_acknowledged(
+    tmp_path: Path,
+) -> None:
+    faults = {"OTTLA_FAULTS": "error=EIO:commit:*quorum*:20"}
+    acknowledged: list[str] = []
     with running_node(tmp_path, environment=faults) as node:
-        assert node.get("/health/ready")[0] == 200
         admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
-        values = itertools.count(1000)
 
-        def refusal() -> str | None:
-            entry = ConfigEntry(
-                "log.retention.ms", str(next(values)), incremental_operation=AlterConfigOpType.SET
-            )
-            resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
-            (changed,) = admin.incremental_alter_configs([resource]).values()
-            try:
-                changed.result(DEADLINE_S)
-            except KafkaException as error:
-                return str(error.args[0].name())
-            return None
+        def has_ended() -> bool:
+            name = f"t{len(acknowledged)}"
+            (made,) = admin.create_topics([NewTopic(name, 1, 1)], request_timeout=1).values()
+            with suppress(KafkaException):
+                made.result(DEADLINE_S)
+                acknowledged.append(name)
+            return not node.is_running
 
-        wait_until(lambda: refusal() is not None, DEADLINE_S, "the store has failed")
-        assert refusal() == "KAFKA_STORAGE_ERROR"
-        code, told = node.get("/health/ready")
-        assert code == 503
-        assert "no change can be made any more" in told
+        wait_until(has_ended, DEADLINE_S, "the node has ended")
+        node.kill()
+        assert node.exit_code == 1
+        assert "The quorum's member stopped" in node.log_tail()
+    assert acknowledged, "nothing was made: this proved nothing"
+    with running_node(tmp_path) as node:
+        admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
+        assert set(acknowledged) <= set(admin.list_topics(timeout=DEADLINE_S).topics)

@@ -7,22 +7,28 @@ bug.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import pytest
 
-from ottla.controller import brokers, election, partitions
+from ottla.controller import brokers, election, partitions, replay
 from ottla.controller.election import Terms
 from ottla.controller.image import PartitionInfo
+from ottla.controller.machine import MetadataMachine
 from ottla.controller.quorum import transport
+from ottla.controller.quorum.election import PreElection
 from ottla.controller.quorum.formation import Account, Formation
 from ottla.controller.quorum.journal import Journal
 from ottla.controller.quorum.layout import StateStore
 from ottla.controller.quorum.membership import Membership, Standing
 from ottla.controller.quorum.messages import Envelope, Message, Vote
+from ottla.controller.quorum.seam import Applied, Raft
 from ottla.controller.quorum.transport import Drop, Inbox, View
+from ottla.controller.replay import apply_bytes
 from ottla.proto.ids import BrokerId
+from tests.sim.cluster import brokers as sim_brokers
 
 Patch = pytest.MonkeyPatch
 
@@ -113,6 +119,60 @@ def send_before_the_sync(patch: Patch) -> None:
     patch.setattr(Journal, "sync", lazy)
 
 
+def answer_before_it_is_committed(patch: Patch) -> None:
+    """Q1: a caller is told what will come of a command, as soon as it is in the leader's log."""
+    append = Raft.append
+
+    def hasty(raft: Raft, command: Any, done: Callable[[Applied], None]) -> None:
+        machine, outcome = raft._machine, None
+        if isinstance(machine, MetadataMachine) and isinstance(command, bytes):
+            outcome = apply_bytes(machine.state, command).outcome
+        if outcome is None or outcome.epoch is not None:
+            append(raft, command, done)
+        else:
+            append(raft, command, lambda applied: None)
+            done(Applied(raft.applied_index, outcome, is_applied=True, is_refused=False))
+
+    patch.setattr(Raft, "append", hasty)
+
+
+def let_members_disagree(patch: Patch) -> None:
+    """M3: what becomes of a command depends on more than the command."""
+    digest_after, calls = replay._digest_after, count()
+
+    def moody(before: bytes, data: bytes, *more: Any) -> bytes:
+        return digest_after(before, data + bytes([next(calls) % 50 == 0]), *more)
+
+    patch.setattr(replay, "_digest_after", moody)
+
+
+def obey_a_request_again(patch: Patch) -> None:
+    """M2: nobody remembers what was asked before."""
+    patch.setattr(replay, "_recalled", lambda state, request: None)
+
+
+def go_back_to_older_metadata(patch: Patch) -> None:
+    """D2: a broker believes whatever image comes last."""
+    patch.setattr(sim_brokers, "follow_whole", lambda image, whole: whole)
+
+
+def keep_the_leader_epoch(patch: Patch) -> None:
+    """E2: another leader, and the same leader epoch."""
+    moved = election._moved
+
+    def same_epoch(partition: PartitionInfo, *more: Any, **how: Any) -> PartitionInfo:
+        found = moved(partition, *more, **how)
+        is_same = found is partition
+        return found if is_same else replace(found, leader_epoch=partition.leader_epoch)
+
+    patch.setattr(election, "_moved", same_epoch)
+
+
+def never_stand_for_election(patch: Patch) -> None:
+    """V1: nobody is ever sure enough to stand."""
+    patch.setattr(PreElection, "has_won", lambda pre, now_ms: False)
+
+
 @dataclass(frozen=True, slots=True)
 class Break:
     """One rule undone, the family of seeds that is mostly about it, and what it breaks first."""
@@ -122,6 +182,7 @@ class Break:
     invariants: tuple[str, ...]
 
 
+# The six that were asked for come first.
 BREAKS = (
     Break(truncate_on_every_append, "appends", ("I10", "I2", "I3")),
     Break(count_a_vote_twice, "elections", ("I1",)),
@@ -130,4 +191,10 @@ BREAKS = (
     Break(elect_outside_isr_and_elr, "brokers", ("I6", "I7")),
     Break(let_a_wiped_voter_vote, "wipes", ("I10", "I8", "I2")),
     Break(send_before_the_sync, "elections", ("I10", "I8", "I2", "I3")),
+    Break(answer_before_it_is_committed, "appends", ("I3",)),
+    Break(let_members_disagree, "appends", ("I2",)),
+    Break(obey_a_request_again, "brokers", ("I4",)),
+    Break(go_back_to_older_metadata, "brokers", ("I5",)),
+    Break(keep_the_leader_epoch, "brokers", ("I6",)),
+    Break(never_stand_for_election, "elections", ("I9",)),
 )

@@ -102,7 +102,9 @@ def _some(dice: Random, faults: dict[str, int]) -> tuple[tuple[str, int], ...]:
 def _timing(dice: Random, *, is_tight: bool) -> Timing:
     # With little patience to choose from, several stand at the same time.
     spread = dice.choice([2, 20]) if is_tight else dice.choice([20, 200, 300])
-    return Timing(heartbeat_ms=80, election_min_ms=300, election_max_ms=300 + spread)
+    # Few at once: a member may have a backlog while anything happens to it.
+    applied_at_once = dice.choice([8, 200])
+    return Timing(80, 300, 300 + spread, apply_entries=applied_at_once)
 
 
 def _climate(dice: Random, family: str, **fixed: object) -> Climate:

@@ -141,26 +141,32 @@ class Faults:
             if controller.is_up:
                 self.world.lose_power(controller)
 
-    def wipe_member(self) -> None:
-        """A member loses its disk, if the others that still vote are a majority."""
+    def _may_lose_disk(self, hit: ControllerProcess) -> bool:
+        """Whether those that still vote are a majority without it."""
         controllers = self.world.controllers.values()
         # Of a disk that was found again it is not known whether it still votes.
-        lost = [one for one in controllers if not one.is_voter or one.is_found_again]
-        hit = self.dice.choice(lost) if lost and self.dice.random() < 0.3 else self._some_member()
-        if 2 * len({*lost, hit}) >= len(self.world.member_ids):
-            return
-        if hit.is_up:
+        lost = {one for one in controllers if not one.is_voter or one.is_found_again}
+        return 2 * len({*lost, hit}) < len(self.world.member_ids)
+
+    def wipe_member(self) -> None:
+        """A member loses its disk, perhaps one that is just coming back from that."""
+        controllers = self.world.controllers.values()
+        joining = [one for one in controllers if not one.is_voter]
+        again = joining and self.dice.random() < 0.3
+        hit = self.dice.choice(joining) if again else self._some_member()
+        if self._may_lose_disk(hit):
             self._kill(hit)
-        self.world.schedule.note("member %d loses its disk", hit.node_id)
-        hit.wipe()
+            self.world.schedule.note("member %d loses its disk", hit.node_id)
+            hit.wipe()
 
     def find_disk(self) -> None:
         """A disk that was lost is found again, and put back in place of the present one."""
         found = self._some_member()
-        if found.wipes and not found.is_found_again:
+        if found.wipes and self._may_lose_disk(found) and not found.is_found_again:
             self._kill(found)
-            found.find_disk(self.dice)
-            self.world.schedule.note("member %d has disk %s", found.node_id, found.directory_id)
+            if found.find_disk(self.dice):
+                told = (found.node_id, found.directory_id)
+                self.world.schedule.note("member %d has disk %s again", *told)
 
     def fail_disk(self) -> None:
         """One of the next commits of a member fails, after it happened or before."""

@@ -14,7 +14,7 @@ I6   a leader is in sync, and who is in sync is a replica; epochs only grow; a l
 I7   whoever leads a partition, is in sync with it or may be elected holds all that is committed
 I8   a voter votes once in a term, over all its lives
 I9   after the storm everything goes on, and all agree
-I10  no majority of the voters' disks lacks something that is committed
+I10  no majority that could elect one of its own lacks, on its disks, something that is committed
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ from dataclasses import dataclass
 from ottla.controller.image import MetadataImage, PartitionInfo, TopicInfo
 from ottla.controller.outcome import Outcome
 from ottla.controller.proposal import NO_REQUEST, RequestId, decode_proposal
+from ottla.controller.quorum import transport
 from ottla.controller.quorum.joining import may_vote
 from ottla.controller.quorum.journal import Journal
+from ottla.controller.quorum.membership import Standing
 from ottla.controller.quorum.messages import Envelope, RequestVote, Vote
+from ottla.controller.quorum.transport import View
 from ottla.proto.errors import RequestError
 from tests.sim.cluster.schedule import Schedule
 
@@ -164,9 +167,25 @@ class Invariants:
                     seen.held = self._held(seen.journal)
                 if seen.held < newest:
                     lacking.append(voter)
-        if len(lacking) >= self._majority:
+        if len(lacking) >= self._majority and any(
+            sum(self._could_vote(one, voter) for voter in lacking) >= self._majority
+            for one in lacking
+        ):
             told = f"{newest} is committed, and after what {node} did the disks of {lacking} lack"
             self.fail("I10", f"{told} it: they hold {[self._seen[n].held for n in lacking]}")
+
+    def _could_vote(self, candidate: int, voter: int) -> bool:
+        """Whether the voter could vote for the candidate, and the candidate would count that.
+
+        A disk that was lost, replaced and found again may believe that it votes; nobody counts it.
+        """
+        mine, its = self._seen[candidate].journal, self._seen[voter].journal
+        if candidate == voter or mine is None or its is None:
+            return candidate == voter
+        is_new = (mine.last_term, mine.last_index) >= (its.last_term, its.last_index)
+        vote = Envelope("", voter, candidate, its.membership.directory_id, "", 1, 1, Vote(1))
+        view = View(Standing.VOTER, 1, False, 1, mine.admissions.newest)
+        return is_new and transport._check_directory(vote, view) is None
 
     # ── Metadata ──────────────────────────────────────────────────────────────────────────────
 

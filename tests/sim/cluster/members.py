@@ -22,6 +22,8 @@ from ottla.controller.quorum.layout import MEMBERSHIP_KEY
 from ottla.controller.quorum.member import Compaction, QuorumMember
 from ottla.controller.quorum.membership import Membership, Standing, decode_membership
 from ottla.controller.quorum.messages import Envelope
+from ottla.controller.quorum.port import Outcome as Told
+from ottla.controller.quorum.port import Refused, Why
 from ottla.controller.replay import apply_bytes, first_state
 from ottla.replication.storage.faults import FaultPlan, FaultyStore, Power
 from ottla.replication.storage.memory import MemoryStateStore
@@ -215,6 +217,11 @@ class MemberProcess(Process):
             if life == self.life and self.is_up and self.member is None:
                 self._keep(self.formation.hear(told))
 
+        def admitted(told: Told) -> None:
+            is_late = told == Refused(Why.DIRECTORY_REPLACED, peer.node_id)
+            if is_late and life == self.life and self.is_up and self.is_found_again:
+                self.world.move_disk_away(self)
+
         def hear() -> None:
             # What is under way to a process dies with it.
             if peer.life != peers_life:
@@ -223,7 +230,7 @@ class MemberProcess(Process):
                 peer._keep(peer.formation.hear(account))
             elif account.standing is Standing.JOINING and peer.leads:
                 ids = (account.node_id, account.directory_id)
-                peer.member.admit(*ids, TIMEOUT_MS, lambda told: None)
+                peer.member.admit(*ids, TIMEOUT_MS, admitted)
             told = peer._account()
             self.world.post(peer, self, lambda: answer(told))
 

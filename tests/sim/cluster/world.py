@@ -36,7 +36,7 @@ from tests.sim.cluster.climate import Climate, draw_climate
 from tests.sim.cluster.controllers import ControllerProcess
 from tests.sim.cluster.faults import Faults
 from tests.sim.cluster.invariants import BrokenInvariantError, Invariants
-from tests.sim.cluster.members import CLUSTER_ID
+from tests.sim.cluster.members import CLUSTER_ID, MemberProcess
 from tests.sim.cluster.network import Network, Process
 from tests.sim.cluster.replicas import Committed, Place, Record
 from tests.sim.cluster.schedule import Schedule
@@ -73,7 +73,7 @@ class World:
         self.starting = 0
         self._number = 0
         self._topics = 0
-        self._is_last_asked = False
+        self._last_asked_in = -1
         self._last_version: int | None = None
 
     def _member_of(self, node: int) -> QuorumMember | None:
@@ -122,11 +122,15 @@ class World:
                 self.stop_member(controller)
                 return
             if is_halted and controller.is_found_again:
-                self.schedule.note("member %d is replaced: moved away", controller.node_id)
-                self.stop_member(controller)
-                controller.wipe()
+                self.move_disk_away(controller)
                 return
         raise BrokenInvariantError("I0", f"{type(error).__name__}: {error}") from error
+
+    def move_disk_away(self, member: MemberProcess) -> None:
+        """Do what the status of the member asks for: another directory has taken its place."""
+        self.schedule.note("member %d is replaced, its disk moved away", member.node_id)
+        self.stop_member(self.controllers[member.node_id])
+        member.wipe()
 
     def _calm_down(self) -> None:
         """Mend everything; then everything must go on (I9)."""
@@ -152,9 +156,7 @@ class World:
         if not is_quiet or not all(one.is_voter for one in self.controllers.values()):
             return False
         if self._last_version is None:
-            if not self._is_last_asked:
-                self._is_last_asked = True
-                self._ask_last(active[0])
+            self._ask_last(active[0])
             return False
         versions = [one.image.version for one in self.controllers.values()]
         versions += [one.image.version for one in self.brokers.values()]
@@ -164,11 +166,14 @@ class World:
         def done(outcome: Outcome) -> None:
             self._last_version = outcome.version
 
-        if self.brokers:
-            next(iter(self.brokers.values())).ask(TakeProducerIds(1), done)
-        else:
+        if not self.brokers:
             active.propose(TakeProducerIds(1), done)
-            self._is_last_asked = False
+            return
+        broker = next(iter(self.brokers.values()))
+        # One that dies forgets what it has asked for.
+        if self._last_asked_in != broker.life:
+            self._last_asked_in = broker.life
+            broker.ask(TakeProducerIds(1), done)
 
     def _is_in_step(self, broker: BrokerProcess) -> bool:
         known = broker.image.brokers.get(BrokerId(broker.node_id))

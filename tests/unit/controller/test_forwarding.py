@@ -23,8 +23,8 @@ from ottla.controller.commands import (
 )
 from ottla.controller.door import (
     Denied,
+    NotActive,
     QuorumView,
-    Unresolved,
 )
 from ottla.controller.image import ClusterDefaults
 from ottla.controller.outcome import Outcome
@@ -168,7 +168,7 @@ def test_only_so_many_proposals_are_under_way() -> None:
             *(broker.door.propose(request, client="c") for request in requests)
         )
         assert sum(isinstance(one, Outcome) for one in answers) == FORWARDED_MAX
-        assert isinstance(answers[-1], Unresolved)
+        assert isinstance(answers[-1], NotActive)
 
     told(story)
 

@@ -402,6 +402,28 @@ def test_a_directory_that_was_replaced_is_silent_and_stops() -> None:
     assert "move this one away" in str(cluster.members[lost].status().halted)
 
 
+def test_a_joiner_whose_directory_was_replaced_before_it_voted_stops_too() -> None:
+    cluster = WipedCluster()
+    leader = cluster.elect()
+    lost = cluster.others(leader)[0]
+    cluster.wipe(lost)
+    cluster.run_until(
+        lambda: cluster.journals[leader].admissions.newest[lost] == cluster.directory(lost)
+    )
+    # It is admitted, and its disk goes before it knows.
+    assert not cluster.is_voter(lost)
+    kept = cluster.wipe(lost)
+    cluster.run_until(lambda: cluster.is_voter(lost))
+    cluster.kill(lost)
+    cluster.disks[lost] = kept
+    cluster.wipes[lost] -= 1
+    cluster.start(lost)
+    assert not cluster.is_voter(lost)
+    with pytest.raises(StorageError, match="with the data directory"):
+        cluster.run(2_000)
+    assert "move this one away" in str(cluster.members[lost].status().halted)
+
+
 def test_a_voter_that_reads_of_another_directory_of_its_own_counts_for_nothing_at_once() -> None:
     ours = Ours()
     mine = ADMIT + encode_admission(Admit(1, "another"))

@@ -245,3 +245,29 @@ def test_an_old_account_of_a_blank_member_changes_nothing_for_those_who_are_furt
     assert one.hear(said(Standing.FORMING, 2, voters, "c")) is None
     assert one.hear(Account(3, "d3", (1, 2, 3))) is None
     assert isinstance(one.hear(said(Standing.FORMING, 3, voters, "c")), Membership)
+
+
+@pytest.mark.parametrize("formed", [(1,), (1, 3), (1, 2, 3, 4)])
+@pytest.mark.parametrize("is_forming", [False, True])
+def test_who_meets_a_cluster_of_other_voters_stores_nothing_and_says_what_to_do(
+    formed: tuple[int, ...], is_forming: bool
+) -> None:
+    if is_forming:
+        two = forming(2, {1: "d1", 2: "d2", 3: "d3"})
+    else:
+        two = Formation(
+            node_id=2,
+            directory_id="d2",
+            configured=(1, 2, 3),
+            new_cluster_id="other",
+            membership=None,
+        )
+    before = two.membership
+    voters = {node_id: f"d{node_id}" for node_id in formed}
+    for _ in range(2):
+        told = two.hear(Account(1, "d1", (1, 2, 3), Standing.VOTER, "c", voters))
+        assert isinstance(told, Refusal)
+        assert f"with the voters {', '.join(map(str, formed))}, and" in told.sentence
+        assert "set controller.quorum.voters back" in told.sentence
+    assert two.look_around() is None
+    assert two.membership is before

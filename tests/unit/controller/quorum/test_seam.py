@@ -54,6 +54,8 @@ def test_every_name_that_is_replaced_or_used_is_there() -> None:
     library = a_raft()._raft
     for name in (*seam.PRIVATE_ATTRIBUTES, *seam.PRIVATE_METHODS):
         assert hasattr(library, name), name
+    # What stands in the place of the library's own must be what the library would call.
+    assert hasattr(syncobj.SyncObj, "_SyncObj__applyLogEntries")
     # What the library asks of what stands in for its own parts.
     journal, parts = library._SyncObj__raftLog, library._SyncObj__serializer
     for name in ("getRaftCommitIndex", "getCurrentTerm", "getVotedForNodeId", "onOneSecondTimer"):

@@ -177,7 +177,8 @@ def test_a_stream_that_goes_on_badly_ends_and_the_true_peer_dials_again(
         async with quorum(3) as peers:
             await peers.leader()
             # Without certificates it is taken for node 2, whose own stream it ends.
-            ended = await say(peers.peers[1], [HELLO, second])
+            mine = hello(incarnation=peers.peers[2].me.incarnation)
+            ended = await say(peers.peers[1], [mine, second])
             assert ended == (grpc.StatusCode.INVALID_ARGUMENT, sentence)
             assert f'stream_malformed peer=2 why="{sentence}"' in log.getvalue()
             assert "A newer stream of node 2 has taken the place of this one." in log.getvalue()
@@ -194,7 +195,8 @@ def test_an_envelope_of_somebody_else_does_not_pass_on_a_good_stream() -> None:
             leader = await peers.leader()
             term = leader.member.status().term
             forged = wire.encode_envelope(replace(STANDS, sender=3))
-            stranger = asyncio.create_task(say(peers.peers[1], [HELLO, forged]))
+            mine = hello(incarnation=peers.peers[2].me.incarnation)
+            stranger = asyncio.create_task(say(peers.peers[1], [mine, forged]))
             await until(lambda: 1 not in peers.peers[2].transport.connected)
             await until(lambda: 1 in peers.peers[2].transport.connected)
             code, _ = await stranger
@@ -203,6 +205,24 @@ def test_an_envelope_of_somebody_else_does_not_pass_on_a_good_stream() -> None:
             assert isinstance(await leader.member.propose(b"on", 5_000), Committed)
             assert leader.member.status().term < 1_000
             assert term < 1_000
+
+    run(story)
+
+
+def test_while_a_voter_is_reached_no_other_process_speaks_for_it() -> None:
+    async def story() -> None:
+        log = listen_to_logs()
+        async with quorum(3) as peers:
+            leader = await peers.leader()
+            term = leader.member.status().term
+            await until(lambda: 2 in peers.peers[1].transport.connected)
+            code, sentence = await say(peers.peers[1], [HELLO, USURPER])
+            assert code is grpc.StatusCode.FAILED_PRECONDITION
+            assert sentence.startswith("Another process is node 2, and answers at its address.")
+            assert sentence in log.getvalue()
+            assert isinstance(await leader.member.propose(b"on", 5_000), Committed)
+            assert leader.member.status().term == term
+            assert "peer_lost" not in log.getvalue()
 
     run(story)
 

@@ -245,6 +245,25 @@ def test_one_who_leads_elsewhere_spoils_no_neighbour(desk: Desk) -> None:
     assert endpoints(answer) == [(2, "host-2", 9092)]
 
 
+# ── Alone with its word (rule 13) ─────────────────────────────────────────────────────────────
+
+
+def test_rule_13_a_leader_that_no_controller_hears_serves_nothing_another_may_lead(
+    desk: Desk,
+) -> None:
+    desk.broker.is_heard = lambda: False
+    code, _ = written(write(desk, "first"))
+    assert code == NOT_LEADER
+    answer = read(desk, "first")
+    assert isinstance(answer, Message)
+    assert answer.responses[0].partitions[0].error_code == NOT_LEADER
+
+
+def test_rule_13_where_nobody_else_can_lead_it_goes_on_without_controllers(desk: Desk) -> None:
+    desk.broker.is_heard = lambda: False
+    assert written(write(desk, "here")) == (0, None)
+
+
 # ── Until followers copy ──────────────────────────────────────────────────────────────────────
 
 
