@@ -344,6 +344,7 @@ def _machine_class(module: Any) -> Any:
 
         apply_bytes: Callable[[bytes], object]
         pace: _Pace
+        _SyncObj__raftCommitIndex: int
 
         @module.replicated  # type: ignore[untyped-decorator]
         def replicate(self, command: bytes) -> object:
