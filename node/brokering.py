@@ -45,6 +45,7 @@ _DRAIN_ROUNDS: Final = 500
 # For leaders to move to other brokers when a stop begins.
 _SHUTDOWN_ROUND_MS: Final = 500
 _SHUTDOWN_ROUNDS: Final = 20
+_TOLD_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,26 @@ class Brokering:
         )
         self.lifeline.recovered(damaged_in(self.controller.image, damaged))
         await self.lifeline.unfenced()
+        self._tell_lost()
         self._serve()
+
+    def _tell_lost(self) -> None:
+        """Name what was only on a disk that this node does not have any more."""
+        alone = (self._premises.options.node_id,)
+        lost = [
+            f"{topic.name}-{index}"
+            for topic in self.controller.image.topics.values()
+            for index, partition in enumerate(topic.partitions)
+            if partition.replicas == alone and partition.leader is None
+        ]
+        if lost:
+            _log.error(
+                "partitions_lost",
+                count=len(lost),
+                partitions=", ".join(lost[:_TOLD_MAX]),
+                why="their only replica was in another data directory of this node",
+                hint="bring that directory back, delete the topics, or elect unclean leaders",
+            )
 
     async def _meet_cluster(self, image: MetadataImage) -> None:
         """Go by the cluster that the controllers are of; another than before is refused."""

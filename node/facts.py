@@ -62,6 +62,8 @@ class BrokerFacts:
     is_heard: bool = True
     # How much of the metadata it has followed; None before the first image.
     metadata_version: int | None = None
+    # Why no controller gives it any, if one said so.
+    trouble: str | None = None
 
 
 def quorum_facts(status: QuorumStatus, drops: Mapping[Drop, int]) -> QuorumFacts:
@@ -133,7 +135,8 @@ def _quorum_problem(quorum: QuorumFacts) -> str | None:
 
 def _broker_problem(broker: BrokerFacts) -> str | None:
     if broker.metadata_version is None:
-        return "no controller has given the metadata yet"
+        why = "" if broker.trouble is None else f" ({broker.trouble})"
+        return f"no controller has given the metadata yet{why}"
     if broker.broker_epoch is None:
         return "the active controller has not registered this broker yet"
     if not broker.is_heard:

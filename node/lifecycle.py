@@ -178,6 +178,7 @@ class Node:
             is_fenced=lifeline.is_fenced,
             is_heard=lifeline.is_heard(self._clock.monotonic_ms()),
             metadata_version=version if version >= 0 else None,
+            trouble=lifeline.trouble,
         )
 
     def partitions(self) -> Iterable[PartitionStatus]:

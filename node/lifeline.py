@@ -144,6 +144,11 @@ class Lifeline:
         """Whose metadata this broker follows at the moment."""
         return self._source
 
+    @property
+    def trouble(self) -> str | None:
+        """Why the controller that was followed last gives no metadata; None while one does."""
+        return self._why_closed
+
     def is_heard(self, now_ms: int) -> bool:
         """Whether a beat sent within the session was answered by the active controller (13a).
 
@@ -360,6 +365,7 @@ class Lifeline:
                         "metadata_gap", version=one.version, have=self._follower.image.version
                     )
                     return True
+                self._why_closed = None
         except DoorClosedError as error:
             self._why_closed = str(error)
         except CorruptionError as error:

@@ -10,6 +10,7 @@ Not here: trying again. A command tells what happened, and its user decides.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -18,7 +19,7 @@ from ottla.clients.cli.output import told_refusal, with_topic_hint
 from ottla.clients.connection import Connection, error_code_of
 from ottla.clients.errors import UnreachableError
 from ottla.proto.errors import ErrorCode, OttlaError, RemoteProtocolError, RequestError
-from ottla.proto.kafka.apis import METADATA, ApiRow
+from ottla.proto.kafka.apis import API_VERSIONS, METADATA, ApiRow
 from ottla.proto.kafka.message import Message
 from ottla.proto.kafka.uuids import ZERO_UUID
 from ottla.proto.options.endpoints import Address
@@ -31,10 +32,23 @@ _ADVICE: Final = (
     "Is a node running there? `ottla node` starts one, and --bootstrap-server HOST:PORT names "
     "another."
 )
+_ADVICE_FOR_SEVERAL: Final = "`ottla cluster start` or `ottla node` starts one."
+# What a connection that could not be made says of it.
+_UNREACHABLE: Final = re.compile(r"(?P<address>\S+) cannot be reached: (?P<why>.+)\.")
 # A topic that is made because somebody writes to it is there a moment later.
 _APPEARS_TRIES: Final = 10
 _APPEARS_WAIT_S: Final = 0.1
+_OUR_FEATURE: Final = "ottla.feature.level"
+_OURSELVES: Final = {"client_software_name": "ottla", "client_software_version": "cli"}
 _NOT_YET: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+class NobodyThereError(UnreachableError):
+    """No address of the bootstrap list can be reached."""
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__(told_unreachable(reasons))
+        self.reasons: Final = tuple(reasons)
 
 
 class NoTopicError(OttlaError):
@@ -72,6 +86,11 @@ class Cluster:
             controller = (await self.metadata([])).controller_id
             answer = (await self.ask_broker(controller, row, fields)).get(results, [])
         return answer
+
+    async def is_ours(self) -> bool:
+        """Return whether this is Ottla: it tells of a feature that Kafka does not have."""
+        answer = await self._first.call(API_VERSIONS, _OURSELVES)
+        return any(one.name == _OUR_FEATURE for one in answer.get("supported_features", ()))
 
     async def metadata(self, topics: Sequence[str] | None, *, create: bool = False) -> Message:
         """Return the brokers, and these topics, or all of them if None is given."""
@@ -146,4 +165,14 @@ async def _open_first(bootstrap: Sequence[Address]) -> Connection:
             )
         except UnreachableError as error:
             reasons.append(str(error))
-    raise UnreachableError(" ".join([*reasons, _ADVICE]))
+    raise NobodyThereError(reasons)
+
+
+def told_unreachable(reasons: Sequence[str]) -> str:
+    """Return why nobody answers; several addresses with the same reason are one sentence."""
+    found = [_UNREACHABLE.fullmatch(one) for one in reasons]
+    pairs = [(one["address"], one["why"]) for one in found if one is not None]
+    if len(pairs) < max(2, len(reasons)) or len({why for _, why in pairs}) > 1:
+        return " ".join([*reasons, _ADVICE])
+    addresses = ", ".join(address for address, _ in pairs)
+    return f"None of {addresses} can be reached ({pairs[0][1]}). {_ADVICE_FOR_SEVERAL}"

@@ -22,6 +22,7 @@ from ottla.clients.cli.output import (
     tell_json,
     tell_table,
     told_refusal,
+    told_undone,
     with_topic_hint,
 )
 from ottla.proto.errors import ConfigError, RequestError
@@ -211,7 +212,7 @@ def alter(
         click.echo(f"{resource}: {word}")
     if refusal is not None:
         hinted = with_topic_hint(refusal, resource.topic)
-        complain(told_refusal(f"{resource} was not altered", hinted))
+        complain(told_undone(str(resource), "altered", hinted))
         click.get_current_context().exit(1)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import click
 
-from ottla.clients.cli.cluster import Cluster, open_cluster
+from ottla.clients.cli.cluster import Cluster, NobodyThereError, open_cluster, told_unreachable
 from ottla.clients.cli.options import for_clients, run
 from ottla.clients.cli.output import tell_json
 from ottla.clients.cli.quorum import QuorumTold, read_quorum
@@ -79,12 +79,15 @@ def health(bootstrap: tuple[Address, ...], as_json: bool) -> None:
 
 
 def _summary(facts: ClusterFacts) -> str:
+    if facts.quorum is not None and facts.quorum.leader is None:
+        # Who counts then counts the dead among the living: nobody has told otherwise.
+        return "no controller is active; what follows is as last known to the node that was asked"
     parts = [
         f"{len(facts.brokers) - len(facts.fenced)} of {len(facts.brokers)} brokers unfenced",
         f"{len(facts.partitions) - len(facts.leaderless)} of {len(facts.partitions)} partitions "
         "have a leader",
     ]
-    if facts.quorum is not None and facts.quorum.leader is not None:
+    if facts.quorum is not None:
         parts.append(f"node {facts.quorum.leader} leads the controllers")
     return ", ".join(parts)
 
@@ -130,6 +133,8 @@ async def _read(bootstrap: Sequence[Address]) -> ClusterFacts:
                 facts = await _facts_of(address)
         except TimeoutError:
             reasons.append(f"{address} did not answer within {_PATIENCE_S:g} s.")
+        except NobodyThereError as error:
+            reasons.extend(error.reasons)
         except (NotSentError, OutcomeUnknownError, RequestError) as error:
             reasons.append(str(error))
         else:
@@ -137,7 +142,7 @@ async def _read(bootstrap: Sequence[Address]) -> ClusterFacts:
                 return facts
             cut_off = cut_off or facts
     if cut_off is None:
-        raise SilentError(" ".join(reasons))
+        raise SilentError(told_unreachable(reasons))
     return cut_off
 
 

@@ -86,6 +86,18 @@ def told_refusal(what: str, refusal: RequestError) -> str:
     return f"{what}: {refusal.sentence.rstrip()} ({refusal.code.name})"
 
 
+def told_undone(what: str, done: str, refusal: RequestError) -> str:
+    """Return that something was not done, or that nobody knows; `done` is a word like "created"."""
+    if is_unknown(refusal):
+        return told_refusal(f"{what}: not known whether it was {done}", refusal)
+    return told_refusal(f"{what} was not {done}", refusal)
+
+
+def is_unknown(refusal: RequestError | None) -> bool:
+    """Return whether what was refused may have been done all the same, or will be."""
+    return refusal is not None and refusal.code is ErrorCode.REQUEST_TIMED_OUT
+
+
 def with_topic_hint(refusal: RequestError, topic: str | None) -> RequestError:
     """Return the refusal; if the topic is not there, in words that say how it would be."""
     if topic is None or refusal.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -13,8 +13,8 @@ import click
 
 from ottla.clients.cli.cluster import Cluster, only, open_cluster
 from ottla.clients.cli.options import for_clients, run
-from ottla.clients.cli.output import refusal_of, tell_json, tell_table
-from ottla.proto.errors import RequestError
+from ottla.clients.cli.output import complain, refusal_of, tell_json, tell_table
+from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.kafka.apis import DESCRIBE_QUORUM
 from ottla.proto.kafka.message import Message
 from ottla.proto.options.endpoints import Address
@@ -22,6 +22,18 @@ from ottla.proto.options.endpoints import Address
 # Kafka's name for the log of the controllers.
 METADATA_TOPIC: Final = "__cluster_metadata"
 _UNKNOWN: Final = -1
+_EXIT_FAILED: Final = 1
+# What a broker says that finds no leader to ask: ours, and Kafka's.
+_NOBODY_LEADS: Final = (
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
+_NO_LEADER: Final = (
+    "The controllers have no leader. More than half of the voters must run; `ottla cluster "
+    "status`, or /status of each node, shows them."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +79,20 @@ class QuorumTold:
 @for_clients
 def quorum(bootstrap: tuple[Address, ...], as_json: bool) -> None:
     """Show the leader of the controllers, its term, the voters, and how far each has followed."""
-    told = run(_read(bootstrap))
+    try:
+        told = run(_read(bootstrap))
+    except RequestError as refusal:
+        if refusal.code not in _NOBODY_LEADS:
+            raise
+        complain(_NO_LEADER)
+        click.get_current_context().exit(_EXIT_FAILED)
+    _tell(told, as_json=as_json)
+    if told.leader is None:
+        complain(_NO_LEADER)
+        click.get_current_context().exit(_EXIT_FAILED)
+
+
+def _tell(told: QuorumTold, *, as_json: bool) -> None:
     if as_json:
         tell_json(
             {

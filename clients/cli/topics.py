@@ -14,15 +14,18 @@ import click
 
 from ottla.clients.cli.cluster import CHANGE_TIMEOUT_MS, Cluster, only, open_cluster
 from ottla.clients.cli.configs import TOPIC, set_by_hand
+from ottla.clients.cli.followers import NOTE, refuses_writes
 from ottla.clients.cli.options import for_clients, old_spelling, parse_pairs, run
 from ottla.clients.cli.output import (
     complain,
+    is_unknown,
     printable,
     refusal_as_json,
     refusal_of,
     tell_json,
     tell_table,
     told_refusal,
+    told_undone,
     with_topic_hint,
 )
 from ottla.clients.connection import error_code_of
@@ -88,18 +91,21 @@ def create(
         "timeout": CHANGE_TIMEOUT_MS,
         "validate_only": dry_run,
     }
-    result = only(run(_change(bootstrap, CREATE_TOPICS, fields, "topics")))
+    result, note = run(_create(bootstrap, fields))
     refusal = refusal_of(result)
     is_there = refusal is not None and refusal.code is ErrorCode.TOPIC_ALREADY_EXISTS
     if if_not_exists and is_there:
         refusal = None
     verb = "could be created" if dry_run else "is there already" if is_there else "created"
     if as_json:
-        made = refusal is None and not is_there and not dry_run
+        is_made = refusal is None and not is_there and not dry_run
+        made = None if is_unknown(refusal) else is_made
         tell_json({"topic": name, "created": made, **_created(result, refusal)})
     elif refusal is None:
         click.echo(f"{_name(name)}: {verb}{'' if is_there else _shape(result)}")
-    _end({} if refusal is None else {f"topic {_name(name)} was not created": refusal})
+        if note:
+            click.echo(note, err=True)
+    _end_undone("created", {} if refusal is None else {name: refusal})
 
 
 def _created(result: Message, refusal: RequestError | None) -> dict[str, Any]:
@@ -259,8 +265,7 @@ def alter(
     elif refusal is None:
         verb = "could have" if dry_run else "has now"
         click.echo(f"{_name(name)}: {verb} {_counted(partitions, 'partition')}")
-    told = f"topic {_name(name)} was not altered"
-    _end({} if refusal is None else {told: with_topic_hint(refusal, name)})
+    _end_undone("altered", {} if refusal is None else {name: with_topic_hint(refusal, name)})
 
 
 @topics.command()
@@ -292,13 +297,8 @@ def delete(
                 for name, refusal in outcomes.items()
             ]
         )
-    _end(
-        {
-            f"topic {_name(name)} was not deleted": _with_list_hint(refusal)
-            for name, refusal in outcomes.items()
-            if refusal is not None
-        }
-    )
+    refusals = {name: refusal for name, refusal in outcomes.items() if refusal is not None}
+    _end_undone("deleted", {name: _with_list_hint(one) for name, one in refusals.items()})
 
 
 def _with_list_hint(refusal: RequestError) -> RequestError:
@@ -306,6 +306,14 @@ def _with_list_hint(refusal: RequestError) -> RequestError:
     if refusal.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return refusal
     return RequestError(refusal.code, "there is none; `ottla topics list` tells which there are.")
+
+
+async def _create(bootstrap: Sequence[Address], fields: dict[str, Any]) -> tuple[Message, str]:
+    """Return what became of it, and what its user should know; mostly nothing."""
+    async with open_cluster(bootstrap) as cluster:
+        result = only(await cluster.change(CREATE_TOPICS, fields, "topics"))
+        copies = _known(result.get("replication_factor")) or 1
+        return result, NOTE if await refuses_writes(cluster, copies) else ""
 
 
 async def _change(
@@ -338,6 +346,14 @@ def _end(refusals: dict[str, RequestError]) -> None:
     """Complain about each, and end with 1 if there is any."""
     for what, refusal in refusals.items():
         complain(told_refusal(what, refusal))
+    if refusals:
+        click.get_current_context().exit(1)
+
+
+def _end_undone(done: str, refusals: dict[str, RequestError]) -> None:
+    """Complain about each topic to which it was not done, and end with 1 if there is any."""
+    for name, refusal in refusals.items():
+        complain(told_undone(f"topic {_name(name)}", done, refusal))
     if refusals:
         click.get_current_context().exit(1)
 

@@ -123,18 +123,19 @@ def _of_quorum(quorum: QuorumFacts | None) -> Iterator[Finding]:
             Verdict.UNAVAILABLE,
             "no_controller",
             "the controllers have no leader: nothing can be changed, and no partition gets another "
-            "leader. More than half of the voters must be running and reach each other.",
+            "leader. More than half of the voters must be running and reach each other. `ottla "
+            "cluster status`, or /health/ready of each node, says what it waits for.",
         )
         return
     for voter in quorum.voters:
         if voter.end_offset is None:
-            told = "was not heard of by the leader"
+            told = f"has not been heard from since node {quorum.leader} leads"
         elif voter.behind > 0:
             entries = "entry" if voter.behind == 1 else "entries"
             told = f"is {voter.behind} {entries} behind the leader and does not catch up"
         else:
             continue
-        yield Finding(Verdict.DEGRADED, "voter_behind", f"the controller {voter.node_id} {told}.")
+        yield Finding(Verdict.DEGRADED, "voter_behind", f"controller {voter.node_id} {told}.")
 
 
 def _of_brokers(facts: ClusterFacts) -> Iterator[Finding]:
@@ -149,25 +150,27 @@ def _of_brokers(facts: ClusterFacts) -> Iterator[Finding]:
         yield Finding(
             Verdict.DEGRADED,
             "brokers_fenced",
-            f"{brokers} {_listed(facts.fenced)} of {len(facts.brokers)} {verb} fenced: dead, cut "
-            "off, or still recovering.",
+            f"{brokers} {_listed(facts.fenced)} {verb} fenced: dead, cut off, or still recovering.",
         )
 
 
 def _of_partitions(facts: ClusterFacts) -> Iterator[Finding]:
     total = len(facts.partitions)
+    # Of one without a leader nobody wants to hear as well that its replicas are not in sync.
+    under_min_isr = tuple(one for one in facts.under_min_isr if one.leader is not None)
+    under_replicated = tuple(one for one in facts.under_replicated if one.leader is not None)
     for verdict, code, some, told in (
         (Verdict.UNAVAILABLE, "leaderless", facts.leaderless, "no leader"),
         (
             Verdict.UNAVAILABLE,
             "under_min_isr",
-            facts.under_min_isr,
+            under_min_isr,
             "fewer replicas in sync than min.insync.replicas: writes with acks=all are refused",
         ),
         (
             Verdict.DEGRADED,
             "under_replicated",
-            facts.under_replicated,
+            under_replicated,
             "replicas that are not in sync",
         ),
     ):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
@@ -26,12 +25,11 @@ from ottla.node.commands.config import parse_flags
 from ottla.node.local.cluster import START_MS, LocalCluster
 from ottla.node.local.layout import DEFAULT_BASE_PORT, NODES_MAX, PORT_MAX
 from ottla.node.local.processes import end_of_child
-from ottla.node.local.record import Record
+from ottla.node.local.record import DEFAULT_DATA, Record
 from ottla.node.local.states import NodeState, active_controller, states_of
 from ottla.node.local.words import listed, table_of, told_active, told_code, what_to_try
 
 R = TypeVar("R")
-DEFAULT_DATA: Final = "data-cluster"
 _WATCH_S: Final = 0.25
 _RESTART_MS: Final = 30_000
 _EXIT_FAILED: Final = 1
@@ -113,7 +111,7 @@ def status(root: Path, as_json: bool) -> None:
 @_NODE_IDS
 @_DATA
 def kill(root: Path, node_ids: tuple[int, ...]) -> None:
-    """Kill nodes with SIGKILL, as a power cut would."""
+    """Kill nodes with SIGKILL: no good-bye, nothing is cleaned up."""
     for node_id in _distinct(node_ids):
         click.echo(f"node {node_id} killed (pid {_run(_local(root).kill(node_id))})")
 
@@ -200,10 +198,9 @@ async def _start(
 def _tell_people(local: LocalCluster, record: Record, took_ms: int, *, detach: bool) -> None:
     # As it was called: who has not activated the environment needs the path.
     ottla = sys.argv[0] if sys.argv[0].endswith("ottla") else "ottla"
-    root = local.place.root
-    place = "" if root == Path(DEFAULT_DATA).absolute() else f" --data {shlex.quote(str(root))}"
+    place = local.place.option
     click.echo("\n".join(what_to_try(record, took_ms / 1000, ottla=ottla, place=place)))
-    click.echo(f"  its data       {root}")
+    click.echo(f"  its data       {local.place.root}")
     click.echo(f"`{ottla} cluster stop{place}` stops it." if detach else "Ctrl-C stops it.")
 
 

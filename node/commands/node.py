@@ -33,8 +33,9 @@ _log = logger("node")
 
 @click.command()
 @click.option("--config", "path", type=click.Path(path_type=Path), help="A file in Kafka's format.")
+@click.option("--quiet", is_flag=True, help="Do not tell what to type next; only log.")
 @click.argument("flags", nargs=-1, metavar="[KEY=VALUE]...")
-def node(path: Path | None, flags: tuple[str, ...]) -> None:
+def node(path: Path | None, quiet: bool, flags: tuple[str, ...]) -> None:
     """Run a node in the foreground. Ctrl-C, or SIGTERM, stops it cleanly.
 
     KEY=VALUE sets an option, such as log.dirs=/var/lib/ottla; `ottla config describe` lists them.
@@ -53,9 +54,8 @@ def node(path: Path | None, flags: tuple[str, ...]) -> None:
         _log.info("option_given", name=setting.option.name, value=setting.text)
 
     async def live() -> int:
-        return await Node(
-            options, os.environ, version=version("ottla"), on_serving=_tell_people
-        ).run()
+        tell = _tell_nobody if quiet else _tell_people
+        return await Node(options, os.environ, version=version("ottla"), on_serving=tell).run()
 
     try:
         code = asyncio.run(live())
@@ -69,6 +69,10 @@ def _raise_descriptor_limit() -> None:
     """Take all the descriptors that this process may have: connections and segments need them."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _tell_nobody(_: Node) -> None:
+    """Whoever reads this output reads a log."""
 
 
 def _tell_people(running: Node) -> None:

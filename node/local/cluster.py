@@ -6,7 +6,7 @@ Nodes are `ottla node` processes in sessions of their own. The command that bega
 Not here: what is printed (`commands/cluster.py`), how nodes are (`states.py`).
 
 K1  nothing is started unless all of it can be: ports, files and options are looked at first
-K2  a start that fails leaves no process behind
+K2  a start that fails leaves no process behind; one that cannot be leaves no file either
 """
 
 from __future__ import annotations
@@ -14,28 +14,37 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from random import Random
 from typing import Final
 
 from ottla.node.clock import Clock
-from ottla.node.config import load_node_options
-from ottla.node.local.layout import DEFAULT_BASE_PORT, NodePlan, decided, file_text, lay_out
+from ottla.node.local.layout import (
+    DEFAULT_BASE_PORT,
+    NodePlan,
+    decided,
+    file_text,
+    lay_out,
+    text_without,
+)
 from ottla.node.local.ports import choose_free, require_free
 from ottla.node.local.processes import Life, end_of_child, life_of, send, spawn
 from ottla.node.local.record import LocalClusterError, NodeRecord, Place, Record
 from ottla.node.local.states import NodeState, State, state_of
+from ottla.node.local.words import told_end
 from ottla.proto.errors import ConfigError, StorageError
 from ottla.proto.options import node as rows
+from ottla.proto.options.load import load
 from ottla.proto.options.option import environment_name
+from ottla.proto.options.sources import ConfigFile
+from ottla.replication.storage.directory import META_NAME
 
 START_MS: Final = 60_000
 STOP_MS: Final = 30_000
 # A signal that cannot be refused is obeyed at once; more is a machine that hangs.
 _OBEY_MS: Final = 5_000
 _POLL_S: Final = 0.02
-_LOG_LINES: Final = 8
 _LOG_BYTES: Final = 16_384
 _DECIDED: Final = (
     rows.NODE_ID,
@@ -63,6 +72,8 @@ class LocalCluster:
         }
         self._clock: Final = clock
         self._dice: Final = dice
+        # Node → how long its log was when it was begun: what stands before is of earlier lives.
+        self._log_starts: Final = dict[int, int]()
         # Nobody wants to wait for a clean end any more.
         self.is_hurried = False
 
@@ -72,16 +83,14 @@ class LocalCluster:
         self, node_count: int | None, base_port: int | None, options: Mapping[str, str]
     ) -> Record:
         """Begin all processes, and return at once; raises before there is any if one cannot."""
+        # The lock needs a directory. What is refused without one has not made any (K2).
+        self._prepare(node_count, base_port, options)
         self._make_root()
         async with self.place.locked():
-            before = self.place.read()
-            if before is not None:
-                self._require_startable(before, node_count)
-            plans = self._plans(before, node_count, base_port)
-            require_free(plans)
-            self._write_files(plans, options)
-            record = Record({plan.node_id: NodeRecord(plan) for plan in plans})
-            for plan in plans:
+            planned = self._prepare(node_count, base_port, options)
+            self._write_files(planned)
+            record = Record({plan.node_id: NodeRecord(plan) for plan, _ in planned})
+            for plan, _ in planned:
                 record = self._spawn(record, plan.node_id)
             return record
 
@@ -109,6 +118,22 @@ class LocalCluster:
                 raise LocalClusterError(_told_missing(missing, time_ms))
             await asyncio.sleep(_POLL_S)
 
+    def _prepare(
+        self, node_count: int | None, base_port: int | None, options: Mapping[str, str]
+    ) -> list[tuple[NodePlan, str]]:
+        """Return the nodes with their files, or raise if they cannot be started; change nothing."""
+        if (self.place.root / META_NAME).exists():
+            raise ConfigError(
+                f"{self.place.root} is a node's data directory (it has {META_NAME}): give the "
+                "cluster a place of its own with --data."
+            )
+        before = self.place.read()
+        if before is not None:
+            self._require_startable(before, node_count)
+        plans = self._plans(before, node_count, base_port)
+        require_free(plans)
+        return [(plan, self._file_of(plan, plans, options)) for plan in plans]
+
     def _make_root(self) -> None:
         try:
             self.place.root.mkdir(parents=True, exist_ok=True)
@@ -121,8 +146,8 @@ class LocalCluster:
         if alive:
             raise LocalClusterError(
                 f"the cluster in {self.place.root} is running already ({_named(alive)}): `ottla "
-                "cluster status` shows it, `stop` ends it, and `restart ID` brings a dead node "
-                "back."
+                f"cluster status{self.place.option}` shows it, `stop` ends it, and `restart ID` "
+                "brings a dead node back."
             )
         there = len(before.nodes)
         if node_count not in (None, there):
@@ -145,21 +170,19 @@ class LocalCluster:
             return choose_free(count, self._dice)
         return lay_out(count, base_port or DEFAULT_BASE_PORT)
 
-    def _write_files(self, plans: tuple[NodePlan, ...], options: Mapping[str, str]) -> None:
-        """Write each node's file, and read it as the node will (K1)."""
-        texts = {plan.node_id: self._file_of(plan, plans, options) for plan in plans}
-        for node_id, text in texts.items():
-            path = self.place.config_path(node_id)
+    def _write_files(self, planned: Iterable[tuple[NodePlan, str]]) -> None:
+        for plan, text in planned:
+            path = self.place.config_path(plan.node_id)
             try:
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(text, encoding="utf-8")
             except OSError as error:
                 raise StorageError(f"{path} cannot be written: {error.strerror}.") from error
-            load_node_options(path=path, environment=self._environment, flags={})
 
     def _file_of(
         self, plan: NodePlan, plans: tuple[NodePlan, ...], options: Mapping[str, str]
     ) -> str:
+        """Return a node's file, after reading it as the node will (K1)."""
         lines = decided(plan, plans, self.place.data_dir(plan.node_id))
         clash = next((name for name in options if name in lines), None)
         if clash is not None:
@@ -168,11 +191,20 @@ class LocalCluster:
             )
         path = self.place.config_path(plan.node_id)
         before = path.read_text(encoding="utf-8") if path.exists() else None
-        return file_text(before, lines, options)
+        text = file_text(before, lines, options)
+        # First as if they were given to the node itself: the file that would have them is not there
+        # yet, and a complaint about one of its lines would lead nowhere.
+        without = text_without(before, lines, options)
+        for part, flags in ((without, options), (text, {})):
+            file = ConfigFile(str(path), part.encode())
+            load(file=file, environment=self._environment, flags=flags)
+        return text
 
     def _spawn(self, record: Record, node_id: int) -> Record:
-        command = ["-P", "-m", "ottla", "node", "--config", str(self.place.config_path(node_id))]
-        process = spawn(command, self.place.log_path(node_id), self._environment)
+        config_path, log_path = self.place.config_path(node_id), self.place.log_path(node_id)
+        command = ["-P", "-m", "ottla", "node", "--quiet", "--config", str(config_path)]
+        self._log_starts[node_id] = log_path.stat().st_size if log_path.exists() else 0
+        process = spawn(command, log_path, self._environment)
         record = record.with_process(node_id, process)
         # After each: whoever looks, or dies, in the middle leaves no process that nobody knows.
         self.place.write(record)
@@ -219,7 +251,8 @@ class LocalCluster:
             process = self._node(self.place.require(), node_id).process
             if process is None or not send(process, number):
                 raise LocalClusterError(
-                    f"node {node_id} is not running: `ottla cluster restart {node_id}` starts it."
+                    f"node {node_id} is not running: `ottla cluster restart {node_id}"
+                    f"{self.place.option}` starts it."
                 )
             await self._until(lambda: life_of(process) is wanted, _OBEY_MS)
         return process.pid
@@ -264,10 +297,8 @@ class LocalCluster:
     def _require_alive(self, state: NodeState) -> None:
         if state.state in (State.DEAD, State.STOPPED):
             path = self.place.log_path(state.node_id)
-            tail = "\n".join(f"    {line}" for line in _last_lines(path))
-            raise LocalClusterError(
-                f"node {state.node_id} ended while it started. Its log, {path}, ends:\n{tail}"
-            )
+            lines = _lines_since(path, self._log_starts.get(state.node_id, 0))
+            raise LocalClusterError(told_end(state.node_id, path, lines))
 
 
 def _named(node_ids: Collection[int]) -> str:
@@ -280,12 +311,13 @@ def _told_missing(missing: Mapping[int, str], time_ms: int) -> str:
     return f"{_named(missing)} did not become ready within {time_ms // 1000} s ({told})."
 
 
-def _last_lines(path: Path) -> list[str]:
+def _lines_since(path: Path, start: int) -> list[str]:
+    """Return the lines of a log from there on; if they are many, the last."""
     try:
         with path.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
-            log.seek(max(0, size - _LOG_BYTES))
+            log.seek(max(start, size - _LOG_BYTES))
             text = log.read().decode("utf-8", "replace")
     except OSError:
         return []
-    return text.splitlines()[-_LOG_LINES:]
+    return text.splitlines()

@@ -96,6 +96,18 @@ def decided(plan: NodePlan, nodes: Iterable[NodePlan], data_dir: Path) -> dict[s
 
 def file_text(before: str | None, lines: Mapping[str, str], added: Mapping[str, str]) -> str:
     """Return a node's file: the decided lines, and what somebody wrote below them (L1)."""
+    extra = [_line(name, value) for name, value in added.items()]
+    return "\n".join([*_lines_kept(before, lines, added), *extra]) + "\n"
+
+
+def text_without(before: str | None, lines: Mapping[str, str], added: Mapping[str, str]) -> str:
+    """Return the same file, but for what is added to it."""
+    return "\n".join(_lines_kept(before, lines, added)) + "\n"
+
+
+def _lines_kept(
+    before: str | None, lines: Mapping[str, str], added: Mapping[str, str]
+) -> list[str]:
     kept = [] if before is None else before.splitlines()
     replaced = {*lines, *added}
     others = [
@@ -104,8 +116,7 @@ def file_text(before: str | None, lines: Mapping[str, str], added: Mapping[str, 
         if line not in _HEADING and line.partition("=")[0].strip() not in replaced
     ]
     ours = [*_HEADING, *(_line(name, value) for name, value in lines.items())]
-    extra = [_line(name, value) for name, value in added.items()]
-    return "\n".join([*ours, *others, *extra]) + "\n"
+    return [*ours, *others]
 
 
 def _line(name: str, value: str) -> str:

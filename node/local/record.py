@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from ottla.proto.options.endpoints import LISTENER_NAMES, parse_address
 from ottla.replication.storage.disk import DiskFiles
 from ottla.replication.storage.ports import File
 
+DEFAULT_DATA: Final = "data-cluster"
 RECORD_NAME: Final = "cluster.json"
 _LOCK_NAME: Final = ".cluster.lock"
 _FORMAT: Final = 1
@@ -72,6 +74,12 @@ class Place:
     def __init__(self, root: Path) -> None:
         self.root: Final = root
 
+    @property
+    def option(self) -> str:
+        """What a command has to say, after a blank, to mean this place; nothing if nothing."""
+        is_default = self.root == Path(DEFAULT_DATA).absolute()
+        return "" if is_default else f" --data {shlex.quote(str(self.root))}"
+
     def node_dir(self, node_id: int) -> Path:
         return self.root / f"node-{node_id}"
 
@@ -96,7 +104,8 @@ class Place:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StorageError(
                 f"{path} is no record of a cluster ({error!r}). Move it away: `ottla cluster "
-                "start` writes it anew, with the nodes and the base port that were used before."
+                f"start{self.option}` writes it anew, with the nodes and the base port that were "
+                "used before."
             ) from error
 
     def require(self) -> Record:
@@ -108,8 +117,8 @@ class Place:
 
     def _nothing_here(self) -> LocalClusterError:
         return LocalClusterError(
-            f"there is no cluster in {self.root}: `ottla cluster start --nodes 3` makes one, and "
-            "--data DIR names another place."
+            f"there is no cluster in {self.root}: `ottla cluster start --nodes 3{self.option}` "
+            "makes one, and --data DIR names another place."
         )
 
     def write(self, record: Record) -> None:

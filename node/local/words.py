@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
 
-from ottla.node.local.layout import DEFAULT_BASE_PORT
 from ottla.node.local.record import Record
 from ottla.node.local.states import NodeState, State
+
+_LOG_LINES: Final = 8
+# How the command begins the line that says why it ends.
+_REASON: Final = "ottla: "
 
 
 def what_to_try(record: Record, took_s: float, *, ottla: str, place: str) -> Iterator[str]:
     """Yield lines that can be typed as they are; `place` is the option that names the cluster."""
     ports = [plan.listeners["CLIENT"].port for plan in record.plans]
     bootstrap = ",".join(f"localhost:{port}" for port in ports)
-    towards = "" if ports[0] == DEFAULT_BASE_PORT else f" --bootstrap-server {bootstrap}"
+    # All of them, also at the default port: what is typed must work while one of them is dead.
+    towards = f" --bootstrap-server {bootstrap}"
     count = len(ports)
     nodes = "1 node is" if count == 1 else f"{count} nodes are"
     # Followers do not copy yet: a topic that can be written has one replica.
@@ -70,6 +76,14 @@ def told_active(states: Sequence[NodeState], active: int | None) -> str:
 def told_code(code: int) -> str:
     """Return how a process ended."""
     return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+
+
+def told_end(node_id: int, path: Path, lines: Sequence[str]) -> str:
+    """Return why a node ended, as it said itself, and then the end of its log."""
+    said = [line.removeprefix(_REASON) for line in lines if line.startswith(_REASON)]
+    tail = "\n".join(f"    {line}" for line in lines[-_LOG_LINES:])
+    reason = f": {said[-1]}\n" if said else ". "
+    return f"node {node_id} ended while it started{reason}Its log, {path}, ends:\n{tail}"
 
 
 def listed(node_ids: Sequence[int]) -> str:

@@ -156,8 +156,12 @@ def test_what_cannot_be_done_is_said_and_nothing_is_started(local: Local, tmp_pa
     clash = local.run("start", "--nodes", "1", "--detach", "--base-port", "0", "node.id=9")
     assert "node.id follows from --nodes" in clash.err
 
-    (local.root / "node-1" / "server.properties").unlink()
+    assert not local.root.exists()
+
     local.start("--nodes", "1")
+    log = (local.root / "node-1" / "node.log").read_text()
+    assert log
+    assert "Ctrl-C stops it." not in log
     again = local.run("start", "--nodes", "1")
     assert again.code == 1
     assert "is running already (node 1)" in again.err
@@ -177,8 +181,10 @@ def test_a_start_that_fails_tells_the_log_and_leaves_no_process(local: Local) ->
     meta.write_text(meta.read_text().replace("node.id=1", "node.id=8"))
     failed = local.run("start", "--detach")
     assert failed.code == 1
-    assert "node 1 ended while it started" in failed.err
-    assert "belongs to node 8" in failed.err
+    reason, heading, *_ = failed.err.splitlines()
+    assert reason.startswith("ottla: node 1 ended while it started: ")
+    assert "belongs to node 8" in reason
+    assert heading.startswith("Its log, ")
     assert local.states() == ["stopped"]
 
 
@@ -230,6 +236,13 @@ def test_three_nodes_bear_the_loss_of_the_active_controller(local: Local) -> Non
     assert quorum["leader"] == first
     assert sorted(one["id"] for one in quorum["members"] if one["voter"]) == [1, 2, 3]
 
+    copies = local.ask("topics", "create", "copied")
+    assert (copies.code, copies.err.partition(":")[0]) == (0, "note"), copies
+    refused = local.ask("produce", "copied")
+    assert refused.code == 1
+    assert "topic copied has 3 replicas, and this version refuses writes to it" in refused.err
+    assert local.ask("topics", "delete", "copied").code == 0
+
     local.done("kill", str(first))
     wait_until(
         lambda: local.status()["active_controller"] not in (None, first),
@@ -258,6 +271,13 @@ def test_without_a_majority_the_cluster_is_unavailable_and_says_so(local: Local)
 
     wait_until(lambda: verdict()["verdict"] == "unavailable", DEADLINE_S, "it is noticed")
     assert verdict()["reasons"][0]["code"] == "no_controller"
-    assert local.ask("health").code == 2
+    told = local.ask("health")
+    assert told.code == 2
+    assert told.out.startswith(
+        "unavailable: no controller is active; what follows is as last known"
+    )
+    quorum = local.ask("quorum")
+    assert (quorum.code, quorum.out) == (1, "")
+    assert quorum.err.startswith("ottla: The controllers have no leader.")
     local.done("restart", "1", "2")
     wait_until(lambda: verdict()["verdict"] == "healthy", DEADLINE_S, "it is whole again")

@@ -1,7 +1,8 @@
 """`python -m tests.sim.run --seed 8412 --scenario truncates`, or `--runs 1000` to search.
 
 Two simulators share this line: the log on its disk (`scenarios.py`), and the cluster
-(`cluster/climate.py`), whose scenario `cluster` draws one of its families for each seed.
+(`cluster/climate.py`), whose scenario `cluster` draws one of its families for each seed, and
+`cluster-wipes` and the like play one family only.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
-from collections.abc import Callable
 
 from ottla.replication.storage import failpoints
-from tests.sim.cluster.climate import ANY, FAMILIES
+from tests.sim.cluster.climate import ANY, FAMILIES, scenario_of
 from tests.sim.cluster.run import play as play_cluster
 from tests.sim.scenarios import NOISY, SCENARIOS
 from tests.sim.world import World
@@ -20,7 +20,7 @@ from tests.sim.world import World
 STEPS = 60
 FAILURES_MAX = 3
 TOLD_EVERY = 500
-CLUSTER = (ANY, *FAMILIES)
+CLUSTER = {scenario_of(family): family for family in (ANY, *FAMILIES)}
 
 
 def play(seed: int, scenario: str, steps: int = STEPS) -> World:
@@ -38,8 +38,12 @@ def play(seed: int, scenario: str, steps: int = STEPS) -> World:
     return world
 
 
-def player(scenario: str) -> Callable[[int, str], object]:
-    return play_cluster if scenario in CLUSTER else play
+def play_any(seed: int, scenario: str) -> None:
+    """Run one seed of the log, or of the cluster."""
+    if scenario in CLUSTER:
+        play_cluster(seed, CLUSTER[scenario])
+    else:
+        play(seed, scenario)
 
 
 def main() -> int:
@@ -56,7 +60,7 @@ def main() -> int:
         for seed in seeds:
             runs += 1
             try:
-                player(scenario)(seed, scenario)
+                play_any(seed, scenario)
             except Exception:  # noqa: BLE001 - whatever broke, the search goes on
                 failed += 1
                 traceback.print_exc()

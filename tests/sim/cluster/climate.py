@@ -80,6 +80,11 @@ FAMILIES = ("elections", "appends", "brokers", "everything", "wipes")
 ANY = "cluster"
 
 
+def scenario_of(family: str) -> str:
+    """Return what `make sim SCENARIO=…` calls a family. The log has scenarios of its own."""
+    return ANY if family == ANY else f"{ANY}-{family}"
+
+
 def draw_climate(dice: Random, family: str) -> Climate:
     if family == ANY:
         family = dice.choice(FAMILIES)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import ModuleType
 
 from ottla.controller.quorum import seam, snapshots
-from tests.sim.cluster.climate import ANY, Climate
+from tests.sim.cluster.climate import ANY, Climate, scenario_of
 from tests.sim.cluster.world import World
 
 SMALL = {
@@ -63,7 +63,7 @@ def play(seed: int, family: str = ANY) -> World:
         with _sizes(world.climate), _kept_copies(world):
             world.run()
     except BaseException as error:
-        line = f"make sim SEED={seed} SCENARIO={family}"
+        line = f"make sim SEED={seed} SCENARIO={scenario_of(family)}"
         error.add_note(f"{world.climate}\n{world.schedule.story()}\n{line}")
         raise
     return world

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.cluster.climate import FAMILIES
+from tests.sim.cluster.climate import ANY, FAMILIES, scenario_of
 from tests.sim.cluster.run import play
+from tests.sim.scenarios import SCENARIOS
 
 # 10 × 50 seeds.
 BLOCKS = 10
@@ -33,3 +34,7 @@ def test_much_happens_in_a_few_seeds() -> None:
     assert sum(world.invariants.acknowledged for world in worlds) > 300
     assert sum(len(world.invariants.leaders) for world in worlds) > 25
     assert sum(world.committed.count for world in worlds) > 100
+
+
+def test_the_two_simulators_have_scenarios_of_different_names() -> None:
+    assert not {scenario_of(family) for family in (ANY, *FAMILIES)} & set(SCENARIOS)

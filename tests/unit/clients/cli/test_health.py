@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.__main__ import main
+from ottla.clients.cli.cluster import told_unreachable
 
 
 @pytest.fixture
@@ -23,9 +24,19 @@ def nobody() -> str:
 def test_a_cluster_of_which_nobody_answers_is_unavailable_with_every_reason(nobody: str) -> None:
     done = CliRunner().invoke(main, ["health", "--bootstrap-server", nobody])
     assert done.exit_code == 2
-    assert done.stdout.startswith("unavailable\n  ")
-    for address in nobody.split(","):
-        assert f"{address} cannot be reached: connection refused." in done.stdout
+    assert done.stdout == (
+        f"unavailable\n  None of {nobody.replace(',', ', ')} can be reached (connection refused). "
+        "`ottla cluster start` or `ottla node` starts one.\n"
+    )
+
+
+def test_addresses_with_different_reasons_keep_them() -> None:
+    refused, silent = "a:1 cannot be reached: refused.", "b:2 did not answer within 8 s."
+    unknown = "c:3 cannot be reached: the name is not known."
+    for reasons in ([refused], [refused, silent], [refused, unknown]):
+        told = told_unreachable(reasons)
+        assert told.startswith(" ".join(reasons))
+        assert told.count("Is a node running there?") == 1
 
 
 def test_programs_get_the_verdict_as_json(nobody: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.clients.cli.output import printable, refusal_of, tell_table, told_refusal
-from ottla.proto.errors import ErrorCode
+from ottla.clients.cli.output import printable, refusal_of, tell_table, told_refusal, told_undone
+from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.kafka.message import Message
 
 
@@ -32,6 +32,17 @@ def test_a_refusal_is_told_in_the_words_of_the_broker() -> None:
     assert refusal is not None
     assert told_refusal("topic t was not created", refusal) == (
         "topic t was not created: It is there. (TOPIC_ALREADY_EXISTS)"
+    )
+
+
+def test_what_timed_out_may_have_been_done() -> None:
+    late = RequestError(ErrorCode.REQUEST_TIMED_OUT, "It is under way.")
+    assert told_undone("topic t", "created", late) == (
+        "topic t: not known whether it was created: It is under way. (REQUEST_TIMED_OUT)"
+    )
+    refused = RequestError(ErrorCode.INVALID_CONFIG, "It is wrong.")
+    assert told_undone("topic t", "altered", refused) == (
+        "topic t was not altered: It is wrong. (INVALID_CONFIG)"
     )
 
 

@@ -45,15 +45,15 @@ def test_a_cluster_in_which_nothing_is_amiss_is_healthy() -> None:
             {"quorum": QuorumFacts(2, 5, (*VOTERS[:2], VoterFacts(3, 90, 10)))},
             Verdict.DEGRADED,
             "voter_behind",
-            "the controller 3 is 10 entries behind",
+            "controller 3 is 10 entries behind",
         ),
         (
             {"quorum": QuorumFacts(2, 5, (*VOTERS[:2], VoterFacts(3, None, 0)))},
             Verdict.DEGRADED,
             "voter_behind",
-            "the controller 3 was not heard of",
+            "controller 3 has not been heard from since node 2 leads.",
         ),
-        ({"fenced": (3,)}, Verdict.DEGRADED, "brokers_fenced", "broker 3 of 3 is fenced"),
+        ({"fenced": (3,)}, Verdict.DEGRADED, "brokers_fenced", "broker 3 is fenced: "),
         ({"fenced": (1, 2, 3)}, Verdict.UNAVAILABLE, "brokers_fenced", "all 3 brokers"),
         ({"brokers": ()}, Verdict.UNAVAILABLE, "no_brokers", "no broker"),
         (
@@ -83,6 +83,17 @@ def test_what_is_amiss_is_said_with_its_weight(
     assert verdict_of(found) is verdict
     assert found[0].code == code
     assert told in found[0].sentence
+
+
+def test_a_partition_without_a_leader_is_named_once() -> None:
+    lost = replace(WHOLE, leader=None, in_sync_count=1, in_sync_min=2)
+    short = replace(WHOLE, partition=1, in_sync_count=1, in_sync_min=2)
+    told = {one.code: one.sentence for one in findings(replace(HEALTHY, partitions=(lost, short)))}
+    assert set(told) == {"leaderless", "under_min_isr", "under_replicated"}
+    assert "(orders-0)" in told["leaderless"]
+    assert "(orders-1)" in told["under_min_isr"]
+    assert "(orders-1)" in told["under_replicated"]
+    assert [one.code for one in findings(replace(HEALTHY, partitions=(lost,)))] == ["leaderless"]
 
 
 def test_the_worst_is_said_first() -> None:

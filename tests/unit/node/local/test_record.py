@@ -11,7 +11,7 @@ from ottla.node.local.layout import lay_out
 from ottla.node.local.processes import ProcessId
 from ottla.node.local.record import LocalClusterError, NodeRecord, Place, Record
 from ottla.node.local.states import NodeState, State, active_controller
-from ottla.node.local.words import table_of, told_active
+from ottla.node.local.words import table_of, told_active, told_end, what_to_try
 from ottla.proto.errors import StorageError
 
 RECORD = Record({plan.node_id: NodeRecord(plan) for plan in lay_out(3, 9092)})
@@ -26,8 +26,30 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_place_without_a_cluster_says_how_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(LocalClusterError, match="`ottla cluster start --nodes 3` makes one"):
+    with pytest.raises(
+        LocalClusterError, match=r"`ottla cluster start --nodes 3 --data .*` makes one"
+    ):
         Place(tmp_path / "nothing").require()
+
+
+def test_a_hint_names_the_place_unless_it_is_where_a_cluster_is_by_default(tmp_path: Path) -> None:
+    assert Place(tmp_path / "a b").option == f" --data '{tmp_path}/a b'"
+    assert Place(Path("data-cluster").absolute()).option == ""
+
+
+def test_what_to_try_names_every_node_also_at_the_default_port() -> None:
+    told = list(what_to_try(RECORD, 1.0, ottla="ottla", place=""))
+    every = "--bootstrap-server localhost:9092,localhost:9093,localhost:9094"
+    assert [every in line for line in told[1:]] == ["cluster" not in line for line in told[1:]]
+
+
+def test_of_a_node_that_ended_its_own_words_come_first(tmp_path: Path) -> None:
+    lines = [*(f"line {number}" for number in range(20)), "ottla: the disk is full.", "bye"]
+    told = told_end(2, tmp_path / "node.log", lines).splitlines()
+    assert told[0] == "node 2 ended while it started: the disk is full."
+    assert told[1] == f"Its log, {tmp_path}/node.log, ends:"
+    assert told[-1] == "    bye"
+    assert told_end(2, tmp_path, ["bye"]).startswith("node 2 ended while it started. Its log, ")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2, "nodes": []}', '{"format": 1}'])
