@@ -274,6 +274,11 @@ class Voter:
         They differ where ports are mapped or the listener has an address of its own: a living
         process refuses there, and is asked at the other place.
         """
+        me = self._around.me
+        if broker.broker_id == me.node_id:
+            # This very process is that node, so an earlier one of it is not any more.
+            is_mine = broker.incarnation == me.incarnation
+            return Verdict.SAME_INCARNATION if is_mine else Verdict.OTHER_INCARNATION
         told = Address(broker.internal_host, broker.internal_port)
         if peer_host is None:
             return await self._probe_at(told, broker)
