@@ -95,6 +95,11 @@ bench: install ## what this machine can do, and the log beside it
 bench-node: install ## a node beside a loop that keeps no promise, driven by librdkafka
 	$(BIN)/python -m bench.node
 
+.PHONY: bench-cluster
+bench-cluster: install ## how long a cluster takes to start, and what thousands of partitions cost it
+	$(BIN)/python -m bench.cluster_start
+	$(BIN)/python -m bench.cluster_partitions
+
 .PHONY: protos
 protos: install ## write proto/gen anew from proto/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=proto/gen --pyi_out=proto/gen proto/*.proto
