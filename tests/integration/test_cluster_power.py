@@ -53,8 +53,8 @@ def _judged(cluster: RunningCluster, notebook: Notebook) -> None:
     [
         (1, 2),
         (3, 1),
-        pytest.param(1, 20, marks=pytest.mark.long),
-        pytest.param(3, 20, marks=pytest.mark.long),
+        pytest.param(1, 10, marks=pytest.mark.long),
+        pytest.param(3, 10, marks=pytest.mark.long),
     ],
 )
 def test_the_power_of_all_nodes_goes_and_nothing_acknowledged_is_lost(
