@@ -261,6 +261,7 @@ def test_three_nodes_bear_the_loss_of_the_active_controller(local: Local) -> Non
     assert local.done("stop") == "Stopped cleanly: node 1, node 2, node 3.\n"
 
 
+@pytest.mark.long
 def test_without_a_majority_the_cluster_is_unavailable_and_says_so(local: Local) -> None:
     local.start("--nodes", "3")
     local.done("kill", "1", "2")

@@ -52,7 +52,6 @@ def _judged(cluster: RunningCluster, notebook: Notebook) -> None:
     ("nodes", "count"),
     [
         (1, 2),
-        (3, 1),
         pytest.param(1, 10, marks=pytest.mark.long),
         pytest.param(3, 10, marks=pytest.mark.long),
     ],
