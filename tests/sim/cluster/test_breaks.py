@@ -20,5 +20,6 @@ def test_a_broken_rule_is_found(broken: Break, monkeypatch: pytest.MonkeyPatch) 
         except BrokenInvariantError as error:
             # Another may be broken first, by a member that notices what it has done.
             if error.name in broken.invariants:
+                print(f"{broken.undo.__name__}: {error.name}, seed {seed} of {broken.family}")
                 return
     pytest.fail(f"{broken.undo.__name__} was not found in {SEEDS} seeds of {broken.family}")

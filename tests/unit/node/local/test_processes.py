@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ottla.node.local.processes import Life, ProcessId, end_of_child, life_of, send, spawn
+from tests.integration.nodes import wait_until
 
 DEADLINE_S = 10.0
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -28,29 +21,29 @@ def sleeper(tmp_path: Path) -> Iterator[ProcessId]:
     program = "import signal; print('here', flush=True); signal.pause()"
     process = spawn(["-c", program], tmp_path / "log", os.environ)
     try:
-        wait_until(lambda: (tmp_path / "log").read_text() == "here\n")
+        wait_until(lambda: (tmp_path / "log").read_text() == "here\n", DEADLINE_S, "it came about")
         yield process
     finally:
         send(process, signal.SIGKILL)
-        wait_until(lambda: life_of(process) is Life.GONE)
+        wait_until(lambda: life_of(process) is Life.GONE, DEADLINE_S, "it came about")
         end_of_child(process)
 
 
 def test_a_process_is_paused_goes_on_and_ends(sleeper: ProcessId) -> None:
     assert life_of(sleeper) is Life.RUNNING
     assert send(sleeper, signal.SIGSTOP)
-    wait_until(lambda: life_of(sleeper) is Life.PAUSED)
+    wait_until(lambda: life_of(sleeper) is Life.PAUSED, DEADLINE_S, "it came about")
     assert send(sleeper, signal.SIGCONT)
-    wait_until(lambda: life_of(sleeper) is Life.RUNNING)
+    wait_until(lambda: life_of(sleeper) is Life.RUNNING, DEADLINE_S, "it came about")
     assert send(sleeper, signal.SIGTERM)
-    wait_until(lambda: life_of(sleeper) is Life.GONE)
+    wait_until(lambda: life_of(sleeper) is Life.GONE, DEADLINE_S, "it came about")
 
 
 def test_one_that_ended_is_gone_also_while_nobody_asked_for_its_exit_code(
     sleeper: ProcessId,
 ) -> None:
     send(sleeper, signal.SIGKILL)
-    wait_until(lambda: life_of(sleeper) is Life.GONE)
+    wait_until(lambda: life_of(sleeper) is Life.GONE, DEADLINE_S, "it came about")
     assert not send(sleeper, signal.SIGTERM)
     assert end_of_child(sleeper) == -signal.SIGKILL
     assert end_of_child(sleeper) is None
