@@ -32,12 +32,12 @@ $(STAMP): locks/dev.lock pyproject.toml
 	@touch $@
 
 .PHONY: run
-run: install ## a node at localhost:9092, its data in data/, until Ctrl-C: make run [OPTIONS="KEY=VALUE …"]
-	@exec $(BIN)/ottla node $(OPTIONS)
+run: install ## three nodes at localhost:9092 to 9094, their data in data-cluster/, until Ctrl-C: make run [OPTIONS="KEY=VALUE …"]
+	@exec $(BIN)/ottla cluster start --nodes 3 $(OPTIONS)
 
-.PHONY: cluster
-cluster: install ## three nodes at localhost:9092 to 9094, their data in data-cluster/, until Ctrl-C
-	@exec $(BIN)/ottla cluster start --nodes 3
+.PHONY: node
+node: install ## one node at localhost:9092, its data in data/, until Ctrl-C: make node [OPTIONS="KEY=VALUE …"]
+	@exec $(BIN)/ottla node $(OPTIONS)
 
 .PHONY: test
 test: install ## everything that needs no Docker and no Java; ends in one line

@@ -14,17 +14,28 @@ What it hears decides what comes next:
   a stale epoch    register again. The same incarnation gets the same epoch back; another epoch says
                    that another process was this broker meanwhile, and that is the end of this one
 
+Being heard says that no session of this broker has run out since, and nothing of before. A leader
+that was cut off may have been fenced, replaced and, by the very beat that came through again,
+unfenced: the answer sounds as if nothing had happened, and its metadata still says that it leads.
+The answer tells how far the metadata had come, and whatever happened to this broker before lies
+below that. So it counts once that much is followed, and what this broker then believes to lead was
+true within the session. An answer that came earlier goes on to count until its own session is over.
+
 Not here: sockets, timers and tasks (`ottla.node.lifeline`), and the other side (`liveness.py`).
 
 H1  answers to questions that were given up change nothing
-H2  `is_heard` counts from when the beat was sent, and counts no beat that says "fenced" (rule 13)
+H2  `is_heard` counts from when the beat was sent, counts no beat that says "fenced", and none
+    before the metadata is followed as far as the answer had it (rule 13)
 H3  a live process that has our id is waited for, two sessions long; what no wait mends ends us
 H4  metadata is committed, so a later life of another incarnation in it ends us, whatever is said
 H5  damage is told until the controller has unfenced us, and then never again: later logs are whole
+H6  who wants to be fenced says so with every beat to its end: a disk that failed is not believed
+    again in this life (rule 48)
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -40,6 +51,7 @@ from ottla.controller.lifesigns import (
     Doomed,
     Effect,
     Event,
+    FenceWanted,
     Followed,
     OpenLine,
     Recovered,
@@ -61,6 +73,8 @@ DUPLICATE_SESSIONS: Final = 2
 _PATIENCE_PARTS: Final = 4
 # While it waits for the end of its shutdown, a broker asks more often.
 _SHUTDOWN_BEAT_MS: Final = 50
+# Answers that wait for the metadata. Of more the oldest are forgotten, which only costs standing.
+_UNPROVEN_MAX: Final = 64
 _FINAL: Final = frozenset(
     {
         ErrorCode.INCONSISTENT_CLUSTER_ID,
@@ -129,20 +143,27 @@ class BrokerLife:
         self._count = 0
         # Something changed that the present question does not tell.
         self._is_urgent = False
+        # When the newest beat was sent whose answer counts.
         self._heard_ms: int | None = None
+        # Answers that do not count yet: their version, and when the beat was sent.
+        self._unproven: deque[tuple[int, int]] = deque(maxlen=_UNPROVEN_MAX)
         # The epoch that was refused as stale, until it is given to us again.
         self._doubted_epoch: int | None = None
         # Who says since when that another process has our id.
         self._duplicate: tuple[int, int] | None = None
         self._is_recovered = False
         self._damaged: Partitions = {}
+        self._wants_fence = False
         self._wants_shutdown = False
         self._shutdown_seen = -1
         self._was_fenced: bool | None = None
         self._office = 0
 
     def is_heard(self, now_ms: int) -> bool:
-        """Whether a beat that was sent within the session was answered by the active one (H2)."""
+        """Whether a beat that was sent within the session was answered by the active one (H2).
+
+        What this broker has followed of the metadata is then no older than that beat.
+        """
         return self._heard_ms is not None and now_ms < self._heard_ms + self.session_ms
 
     @property
@@ -161,8 +182,7 @@ class BrokerLife:
             return []
         match event:
             case RegistrationWanted():
-                self._is_wanted = True
-                return [] if self._question else self._ask(event.now_ms)
+                return self._on_registration_wanted(event.now_ms)
             case RegistrationAnswered():
                 return self._on_registration_answered(event)
             case BeatAnswered():
@@ -172,8 +192,8 @@ class BrokerLife:
             case Recovered():
                 self._is_recovered, self._damaged = True, event.damaged
                 return self._hurry(event.now_ms)
-            case ShutdownWanted():
-                return self._on_shutdown_wanted(event.now_ms)
+            case FenceWanted() | ShutdownWanted():
+                return self._on_wish(event)
             case Doomed():
                 return self._die(event.sentence)
             case TimePassed():
@@ -183,6 +203,8 @@ class BrokerLife:
 
     def describe(self) -> str:
         told = [self.state.value, f"epoch {self.broker_epoch}", f"applied {self.applied_version}"]
+        if self._wants_fence:
+            told.append("wants to be fenced")
         if self.line is not None:
             told.append(f"line to {self.line}")
         if self._question is not None:
@@ -221,6 +243,7 @@ class BrokerLife:
             broker_epoch=broker_epoch,
             applied_version=self.applied_version,
             is_recovered=self._is_recovered,
+            wants_fence=self._wants_fence,
             wants_shutdown=self._wants_shutdown,
             damaged=self._damaged if self._is_recovered else {},
         )
@@ -251,6 +274,10 @@ class BrokerLife:
         return self._turn_away(self._question.node_id, now_ms, is_goodbye=True)
 
     # ── Registering ───────────────────────────────────────────────────────────────────────────
+
+    def _on_registration_wanted(self, now_ms: int) -> list[Effect]:
+        self._is_wanted = True
+        return [] if self._question else self._ask(now_ms)
 
     def _on_registration_answered(self, event: RegistrationAnswered) -> list[Effect]:
         question = self._question
@@ -300,7 +327,8 @@ class BrokerLife:
 
     def _die(self, sentence: str) -> list[Effect]:
         self.state, self.reason = State.DEAD, sentence
-        self._question, self.wake_ms, self._heard_ms = None, None, None
+        self._question, self.wake_ms = None, None
+        self._forget_hearing()
         return [*self._hang_up(is_goodbye=True), Die(sentence)]
 
     def _taken_sentence(self) -> str:
@@ -346,25 +374,46 @@ class BrokerLife:
         return []
 
     def _hear(self, answer: BeatAnswer, sent_ms: int) -> None:
-        self._heard_ms = None if answer.is_fenced else sent_ms
-        if not answer.is_fenced:
+        if answer.is_fenced:
+            self._forget_hearing()
+        else:
             self._damaged = {}
+            if self._unproven and self._unproven[-1][0] == answer.version:
+                self._unproven.pop()
+            self._unproven.append((answer.version, sent_ms))
+            self._prove()
         if self._wants_shutdown:
             self.state = State.MAY_EXIT if answer.may_exit else State.SHUTTING_DOWN
         else:
             self.state = State.FENCED if answer.is_fenced else State.UNFENCED
 
+    def _prove(self) -> None:
+        """Count the answers up to whose metadata this broker has followed (H2)."""
+        while self._unproven and self._unproven[0][0] <= self.applied_version:
+            _, self._heard_ms = self._unproven.popleft()
+
+    def _forget_hearing(self) -> None:
+        self._heard_ms = None
+        self._unproven.clear()
+
     def _doubt(self, refusal: ErrorCode | None, now_ms: int) -> list[Effect]:
         """Register again: the controller knows another life of this broker, or none."""
         is_stale = refusal is ErrorCode.STALE_BROKER_EPOCH
         self._doubted_epoch = self.broker_epoch if is_stale else None
-        self.broker_epoch, self._heard_ms = None, None
+        self.broker_epoch = None
+        self._forget_hearing()
         self.state = State.UNREGISTERED
         # Not at once: two who are wrong about each other would spin.
         self._question, self.wake_ms = None, now_ms + PAUSE_MS
         return self._hang_up(is_goodbye=True)
 
     # ── What changes here ─────────────────────────────────────────────────────────────────────
+
+    def _on_wish(self, event: FenceWanted | ShutdownWanted) -> list[Effect]:
+        if isinstance(event, ShutdownWanted):
+            return self._on_shutdown_wanted(event.now_ms)
+        self._wants_fence = True
+        return self._hurry(event.now_ms)
 
     def _on_shutdown_wanted(self, now_ms: int) -> list[Effect]:
         self._wants_shutdown = True
@@ -380,6 +429,7 @@ class BrokerLife:
 
     def _on_followed(self, image: MetadataImage, now_ms: int) -> list[Effect]:
         before, self.applied_version = self.applied_version, image.version
+        self._prove()
         own = image.brokers.get(self._broker_id)
         last_epoch = self._doubted_epoch if self.broker_epoch is None else self.broker_epoch
         is_other = own is not None and own.incarnation != self._incarnation

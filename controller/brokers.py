@@ -8,6 +8,8 @@ Not here: when to propose them (`liveness.py`).
 B1  a broker that registers is fenced, leads nothing and is in no in-sync set (rule 8)
 B2  whoever proposes for an earlier life of a broker proposes in vain: STALE_BROKER_EPOCH
 B3  broker epochs are versions: a later registration has a larger one (rules 2 and 68)
+B4  damage that is reported ends every claim of that broker to the partition, and makes every
+    in-sync set vain that was asked for before; only fetches that come later bring it back
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from ottla.controller.commands import (
     TakeOffice,
     UnfenceBroker,
 )
-from ottla.controller.election import Terms, settle
+from ottla.controller.election import Terms, active_brokers, settle, terms_of
 from ottla.controller.image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from ottla.controller.outcome import Outcome
 from ottla.controller.partitions import change_all, retuned, with_topics
@@ -158,9 +160,12 @@ def _leave(image: MetadataImage, broker: BrokerInfo) -> tuple[MetadataImage, Out
 
 
 def report_damage(image: MetadataImage, command: ReportDamage) -> tuple[MetadataImage, Outcome]:
-    broker = _require_broker(image, command.broker_id, command.broker_epoch)
-    if not broker.is_fenced:
-        raise RequestError(ErrorCode.INVALID_REQUEST, "Damage is reported before the unfencing.")
+    # Nothing here remembers the damage. A leader asks for an in-sync set with somebody new in it
+    # only after a fetch of that one (rule 37), and a replica that has failed does not fetch. A
+    # fetch that was long under way may still bring it back; then it reports again.
+    # That a broker which serves may report is not a feature level of its own: no version was
+    # released that would refuse it, so all who apply this command do the same.
+    _require_broker(image, command.broker_id, command.broker_epoch)
     topics = _without_claims(image, command.broker_id, command.damaged)
     return (_changed(image, topics, Outcome())) if topics else (image, Outcome())
 
@@ -197,10 +202,12 @@ def _without_claims(
     if not damaged:
         return []
     indexes = {topic_id: frozenset(numbers) for topic_id, numbers in damaged.items()}
+    active = active_brokers(image)
     changed = []
     for topic in filter(None, map(image.topic_by_id, indexes)):
+        terms = terms_of(image, topic, active)
         partitions = tuple(
-            _without_claim(one, broker_id) if index in indexes[topic.topic_id] else one
+            _without_claim(one, broker_id, terms) if index in indexes[topic.topic_id] else one
             for index, one in enumerate(topic.partitions)
         )
         if partitions != topic.partitions:
@@ -208,12 +215,13 @@ def _without_claims(
     return changed
 
 
-def _without_claim(partition: PartitionInfo, broker_id: BrokerId) -> PartitionInfo:
+def _without_claim(partition: PartitionInfo, broker_id: BrokerId, terms: Terms) -> PartitionInfo:
     # The sole replica leads whatever it has: there is no better copy to wait for (rule 8).
-    if len(partition.replicas) == 1 or broker_id not in partition.elr:
+    if len(partition.replicas) == 1 or broker_id not in partition.replicas:
         return partition
-    elr = tuple(one for one in partition.elr if one != broker_id)
-    return replace(partition, elr=elr, partition_epoch=partition.partition_epoch + 1)
+    settled = settle(partition, terms, lost=(broker_id,))
+    # Also if it had no claim: a leader may have asked for one, before it knew.
+    return replace(settled, partition_epoch=partition.partition_epoch + 1)
 
 
 def forget_broker(image: MetadataImage, command: ForgetBroker) -> tuple[MetadataImage, Outcome]:

@@ -107,9 +107,10 @@ class FenceBroker:
 
 @dataclass(frozen=True, slots=True)
 class ReportDamage:
-    """Take back a fenced broker's claims to partitions that its disk does not hold (rule 8).
+    """Take back a broker's claims to partitions that its disk does not hold as it should.
 
-    For what does not fit into one `UnfenceBroker`.
+    Of a fenced one: what does not fit into one `UnfenceBroker` (rule 8). Of one that serves: what
+    turned out to be damaged when it was read, or when it was followed (rules 44 and 55).
     """
 
     broker_id: BrokerId

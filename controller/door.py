@@ -100,8 +100,8 @@ class BeatAnswer:
     is_fenced: bool = True
     # The controlled shutdown is done (rule 12).
     may_exit: bool = False
-    # How far the metadata has come at the controller: whoever follows another one can tell that it
-    # falls behind.
+    # How far the metadata has come at the controller. Whoever follows another one can tell that it
+    # falls behind, and relies on the answer only when it has followed as far (rule 13).
     version: int = field(default=-1, compare=False)
 
 

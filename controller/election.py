@@ -94,11 +94,12 @@ def settle(
 ) -> PartitionInfo:
     """Return the partition as it is to be now that somebody came, left or changed the terms.
 
-    `isr` is a new in-sync set that its leader asked for. `lost` may lack committed records, and
-    are not eligible (any more).
+    `isr` is a new in-sync set that its leader asked for. `lost` may lack committed records: they
+    are neither in sync nor eligible (any more), and are not elected uncleanly either.
     """
     wanted = partition.isr if isr is None else isr
-    synced = tuple(one for one in partition.replicas if one in wanted and one in terms.active)
+    able = [one for one in partition.replicas if one in terms.active and one not in lost]
+    synced = tuple(one for one in able if one in wanted)
     eligible = [
         one
         for one in partition.replicas
@@ -109,7 +110,7 @@ def settle(
     if leader is None:
         leader = next((one for one in eligible if one in terms.active), None)
         if leader is None and terms.is_unclean_allowed:
-            leader = next((one for one in partition.replicas if one in terms.active), None)
+            leader = next(iter(able), None)
             is_unclean = leader is not None
         synced = () if leader is None else (leader,)
     enough = effective_min_insync(terms.min_insync, replication_factor=len(partition.replicas))

@@ -56,6 +56,13 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FenceWanted:
+    """This node must lead nothing any more, and stays: its disk has failed (rule 48)."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShutdownWanted:
     """The node is to stop, in an orderly way (rule 12)."""
 
@@ -83,6 +90,7 @@ Event = (
     | BeatAnswered
     | Followed
     | Recovered
+    | FenceWanted
     | ShutdownWanted
     | Doomed
     | TimePassed

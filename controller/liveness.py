@@ -1,9 +1,11 @@
 """Which brokers are there: sessions on the active controller's own clock (rules 7 and 9 to 12).
 
-A process that dies closes its sockets: its stream breaks, one probe is refused, and it is fenced at
-once. Silence is different: it may be the network's, so it counts only when a whole session has
-passed. Every decision here becomes a command that carries the broker epoch it was made about, so
-that a wrong one costs a failover and no record.
+A process that dies closes its sockets: its stream breaks, a probe is refused, and it is fenced at
+once. It closes them one after another, so the first probe may still find a listener, and be
+connected, reset and none the wiser: whoever was not found dead is probed again soon. Silence is
+different: it may be the network's, so it counts only when a whole session has passed. Every
+decision here becomes a command that carries the broker epoch it was made about, so that a wrong one
+costs a failover and no record.
 
 Not here: sockets and timers (the shell), and what fencing does (`brokers.py`).
 
@@ -12,6 +14,9 @@ V2  a probe that finds the same incarnation, or nothing that says for certain, f
 V3  while more than half of the brokers are refused it is this node that has trouble: silence (11a)
 V4  a process that may be alive keeps its id: another incarnation is refused (rule 7)
 V5  what is proposed is not proposed again before the retry time
+V6  a broken stream is probed again and again, one probe at a time and less and less often, until it
+    is back, or its broker is found dead or silent for a session
+V7  whoever is about to be fenced is answered as if it were: it must not rely on being heard (13)
 """
 
 from __future__ import annotations
@@ -48,6 +53,9 @@ from ottla.proto.kafka.uuids import UUID
 # Probes that were sent together are judged together, unless one of them takes longer than this.
 GATHER_MS: Final = 50
 RETRY_MS: Final = 500
+# How soon somebody is probed again who was not found dead, at first and at last.
+AGAIN_MIN_MS: Final = 20
+AGAIN_MAX_MS: Final = 250
 
 
 @dataclass(slots=True)
@@ -59,15 +67,34 @@ class _Session:
     # None before it was heard of in this office.
     heard_ms: int | None = None
     has_stream: bool = False
+    # The stream broke, and none has come since.
+    is_broken: bool = False
     applied_version: int = -1
     # When the probe that is under way was sent.
     probed_ms: int | None = None
+    # When to probe again, and how long to wait the next time.
+    again_ms: int | None = None
+    pause_ms: int = AGAIN_MIN_MS
     refused_ms: int | None = None
     is_judged: bool = True
     # A probe said so; only another life can follow.
     is_dead: bool = False
     # Before this nothing is proposed again.
     retry_ms: int = 0
+    # Until then a proposal to fence it may be under way.
+    condemned_ms: int = 0
+
+    def heard(self, now_ms: int, session_ms: int) -> None:
+        """Take in that it speaks, so that whatever a probe said was wrong."""
+        self.deadline_ms, self.heard_ms = now_ms + session_ms, now_ms
+        self.has_stream, self.is_broken = True, False
+        self.again_ms, self.pause_ms = None, AGAIN_MIN_MS
+        self.is_dead, self.refused_ms, self.is_judged = False, None, True
+
+    def look_again(self, now_ms: int) -> None:
+        """Plan the next probe."""
+        self.again_ms = now_ms + self.pause_ms
+        self.pause_ms = min(2 * self.pause_ms, AGAIN_MAX_MS)
 
 
 class Liveness:
@@ -85,8 +112,10 @@ class Liveness:
 
     @property
     def tick_ms(self) -> int:
-        """How often `TimePassed` must be told."""
-        return min(GATHER_MS, max(1, self.session_ms // 8))
+        """How often `TimePassed` must be told: more often while somebody is to be probed again."""
+        is_waiting = any(one.again_ms is not None for one in self._sessions.values())
+        most_ms = AGAIN_MIN_MS if is_waiting else GATHER_MS
+        return min(most_ms, max(1, self.session_ms // 8))
 
     def step(self, event: Event) -> list[Effect]:
         """Take in one fact; return what must be done about it."""
@@ -133,7 +162,7 @@ class Liveness:
                 self._sessions[key] = _Session(broker.broker_epoch, now_ms + self.session_ms)
             elif self._brokers.get(key) != broker:
                 # What was proposed has happened, so the next proposal need not wait.
-                session.retry_ms = 0
+                session.retry_ms = session.condemned_ms = 0
         for key in [key for key in self._sessions if key not in brokers]:
             del self._sessions[key]
         self._brokers = brokers
@@ -175,15 +204,12 @@ class Liveness:
         session = self._sessions.setdefault(
             event.broker_id, _Session(broker.broker_epoch, event.now_ms)
         )
-        session.deadline_ms = event.now_ms + self.session_ms
-        session.heard_ms = event.now_ms
-        session.has_stream = True
+        session.heard(event.now_ms, self.session_ms)
         session.applied_version = max(session.applied_version, event.applied_version)
-        # It speaks, so whatever a probe said was wrong.
-        session.is_dead, session.refused_ms, session.is_judged = False, None, True
         proposals = self._wishes(broker, session, event)
         may_exit = event.wants_shutdown and self._may_exit(broker)
-        answer = AnswerHeartbeat(event.broker_id, is_fenced=broker.is_fenced, may_exit=may_exit)
+        is_fenced = broker.is_fenced or event.now_ms < session.condemned_ms
+        answer = AnswerHeartbeat(event.broker_id, is_fenced=is_fenced, may_exit=may_exit)
         return [answer, *proposals]
 
     def _wishes(self, broker: BrokerInfo, session: _Session, event: HeartbeatCame) -> list[Effect]:
@@ -218,6 +244,8 @@ class Liveness:
         if now_ms < session.retry_ms:
             return []
         session.retry_ms = now_ms + RETRY_MS
+        if isinstance(wished, ProposeFence):
+            session.condemned_ms = session.retry_ms
         return [wished]
 
     # ── Broken streams and probes ─────────────────────────────────────────────────────────────
@@ -226,14 +254,14 @@ class Liveness:
         session = self._sessions.get(event.broker_id)
         if session is None or session.broker_epoch != event.broker_epoch:
             return []
-        session.has_stream = False
+        session.has_stream, session.is_broken = False, True
         if session.probed_ms is not None or session.is_dead:
             return []
         return [self._probe(event.broker_id, event.now_ms)]
 
     def _probe(self, key: BrokerId, now_ms: int) -> Probe:
         session = self._sessions[key]
-        session.probed_ms = now_ms
+        session.probed_ms, session.again_ms = now_ms, None
         return Probe(key, session.broker_epoch, self._brokers[key].incarnation)
 
     def _on_probe_answered(self, event: ProbeAnswered) -> list[Effect]:
@@ -248,6 +276,8 @@ class Liveness:
         )
         if has_spoken_since or event.verdict is Verdict.SAME_INCARNATION:
             effects = self._turn_away(key, "Another process is this broker.")
+            if session.is_broken:
+                session.look_again(event.now_ms)
         elif event.verdict is Verdict.OTHER_INCARNATION:
             effects = self._bury(key, "it has started again", event.now_ms)
         elif event.verdict is Verdict.REFUSED and self._brokers[key].shutdown_version is not None:
@@ -257,6 +287,8 @@ class Liveness:
             session.refused_ms, session.is_judged = event.now_ms, False
         else:
             effects = self._turn_away(key, "Another process may be this broker; try again.")
+            if not session.has_stream:
+                session.look_again(event.now_ms)
         return effects + self._judge(event.now_ms)
 
     def _judge(self, now_ms: int) -> list[Effect]:
@@ -306,7 +338,12 @@ class Liveness:
         effects = self._judge(now_ms)
         for key, session in sorted(self._sessions.items()):
             broker = self._brokers[key]
-            if broker.is_fenced or not (session.is_dead or now_ms >= session.deadline_ms):
+            is_over = broker.is_fenced or session.is_dead or now_ms >= session.deadline_ms
+            if session.again_ms is not None and (is_over or now_ms >= session.again_ms):
+                session.again_ms = None
+                if not is_over:
+                    effects.append(self._probe(key, now_ms))
+            if broker.is_fenced or not is_over:
                 continue
             why = "it is dead" if session.is_dead else "it was silent for a whole session"
             fence = ProposeFence(key, broker.broker_epoch, why)

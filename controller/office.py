@@ -62,7 +62,7 @@ ADMIN: Final[frozenset[type[Command]]] = frozenset(
     }
 )
 # What the active controller proposes for a broker. The rest it decides on by itself (F3).
-FORWARDED: Final = ADMIN | {TakeProducerIds, AlterPartitions}
+FORWARDED: Final = ADMIN | {TakeProducerIds, AlterPartitions, ReportDamage}
 
 
 class Requests:
@@ -89,12 +89,12 @@ def commands_for(wished: ProposeFence | ProposeUnfence | ProposeShutdown) -> lis
         case ProposeShutdown():
             return [BeginShutdown(key, epoch)]
         case ProposeUnfence():
-            *before, last = _in_pieces(wished.damaged)
+            *before, last = in_pieces(wished.damaged)
             reports = [ReportDamage(key, epoch, piece) for piece in before]
             return [*reports, UnfenceBroker(key, epoch, wished.applied_version, last)]
 
 
-def _in_pieces(damaged: Partitions) -> Iterator[Partitions]:
+def in_pieces(damaged: Partitions) -> Iterator[Partitions]:
     """Yield what is damaged in pieces that fit into a command each; at least one."""
     piece: dict[UUID, tuple[int, ...]] = {}
     room = _PIECES_MAX
@@ -131,7 +131,7 @@ def forwarded(data: bytes, *, caller: int | None, feature_level: int) -> Proposa
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             f"Node {caller} may not propose in the name of node {node_id}.",
         )
-    if isinstance(command, AlterPartitions) and command.broker_id != node_id:
+    if isinstance(command, AlterPartitions | ReportDamage) and command.broker_id != node_id:
         raise RequestError(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             f"Node {node_id} may not change partitions in the name of broker {command.broker_id}.",

@@ -4,7 +4,8 @@ A leader that is cut off does not hear that it was replaced. It serves only whil
 was not, or that whoever would replace it has to hear of it first:
 
   (a) the active controller answered a heartbeat that was sent within the session, so no session of
-      this broker has run out
+      this broker has run out since; and what had happened before, this broker has followed
+      (`broker_life.py`)
   (b) everybody who could be elected has fetched in this epoch within the session, and who fetches
       from this leader follows no other
   (c) nobody else could be elected

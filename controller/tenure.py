@@ -342,8 +342,14 @@ class Tenure:
             self._step(TimePassed(now_ms=self._means.now_ms()))
 
     async def _keep_balance(self) -> None:
+        waited_s = 0
         while True:
-            await asyncio.sleep(max(1, self._means.balance_s()))
+            # A second at a time: the option may change while its old value is waited for.
+            await asyncio.sleep(1)
+            waited_s += 1
+            if waited_s < self._means.balance_s():
+                continue
+            waited_s = 0
             if wants_balance(self._means.feed.image):
                 outcome = await self.commit(ElectLeaders("preferred", None))
                 if outcome is not None:

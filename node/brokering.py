@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Final
 
 from ottla.controller.commands import NO_BROKER_EPOCH
@@ -19,22 +19,20 @@ from ottla.controller.door import Door, Registration
 from ottla.controller.image import MetadataImage
 from ottla.controller.replay import first_state
 from ottla.node.broker import Broker
-from ottla.node.clock import Clock, new_uuid
+from ottla.node.clock import new_uuid
 from ottla.node.cluster import ClusterController
-from ottla.node.data import Data, directory_uuid
+from ottla.node.data import directory_uuid
 from ottla.node.housekeeping import Housekeeping
-from ottla.node.internal.identity import WhoIAm
-from ottla.node.kafka.dispatch import Dispatch
-from ottla.node.kafka.listener import Listener
+from ottla.node.kafka.dispatch import Dispatch, warm_up
 from ottla.node.kafka.producers import ProducerIds
 from ottla.node.lifeline import Lifeline
 from ottla.node.logs import logger
-from ottla.node.metrics import Metrics
-from ottla.node.options import NodeOptions
+from ottla.node.premises import Premises
 from ottla.node.reconcile import Reconcile
+from ottla.node.replicating import Replication
 from ottla.node.wiring import Logs, damaged_in, topic_defaults
 from ottla.proto.options import node as rows
-from ottla.proto.options.endpoints import Address
+from ottla.replication.log.log import Log
 from ottla.replication.replicas import Replicas
 
 _log = logger("node.brokering")
@@ -48,20 +46,6 @@ _SHUTDOWN_ROUNDS: Final = 20
 _TOLD_MAX: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Premises:
-    """What a broker needs of its node."""
-
-    options: NodeOptions
-    data: Data
-    me: WhoIAm
-    clock: Clock
-    metrics: Metrics
-    listener: Listener
-    # Where clients and other nodes are told to find this one.
-    advertised: Mapping[str, Address]
-
-
 class Brokering:
     """One life of a broker. `start` once, `stop` once."""
 
@@ -72,7 +56,10 @@ class Brokering:
         doors: Mapping[int, Door],
         *,
         on_death: Callable[[str], None],
+        on_prepared: Callable[[], None],
     ) -> None:
+        """`on_prepared` is called when all is made, before anybody waits for this broker."""
+        self._on_prepared: Final = on_prepared
         options, clock = premises.options, premises.clock
         self._premises: Final = premises
         self._logs: Final = logs
@@ -94,11 +81,13 @@ class Brokering:
             follower=self.controller,
             on_death=on_death,
         )
+        self.replication: Final = Replication(premises, logs, self.controller, self.lifeline)
         self._reconcile: Final = Reconcile(
-            options.node_id, logs.replicas, options, premises.metrics
+            options.node_id, logs.replicas, options, premises.metrics, self.replication.fetchers
         )
         self.broker: Broker | None = None
         self._dispatch: Dispatch | None = None
+        self._is_serving = False
         self._housekeeping: Housekeeping | None = None
 
     @property
@@ -109,18 +98,42 @@ class Brokering:
 
     async def start(self) -> None:
         """Become a broker of the cluster and serve clients. Raises what makes that impossible."""
+        self._watch_the_disk()
         await self.lifeline.start()
         await self._meet_cluster(await self.lifeline.first_image())
         epoch = await self.lifeline.register()
         await self.controller.following.reached(epoch)
+        self.replication.start()
         damaged = self._logs.report.damaged
         await self.controller.join(
             lambda image: self._reconcile.begin(image, damaged), self._reconcile.obey
         )
+        # From here on others wait for this broker: what takes long is done before.
+        await asyncio.to_thread(warm_up)
+        self._prepare()
+        self._on_prepared()
         self.lifeline.recovered(damaged_in(self.controller.image, damaged))
         await self.lifeline.unfenced()
         self._tell_lost()
         self._serve()
+
+    def _watch_the_disk(self) -> None:
+        """Give up everything that is led here, as soon as the disk fails (rule 48)."""
+        manager, loop = self._logs.replicas.manager, asyncio.get_running_loop()
+
+        def on_offline(reason: str) -> None:
+            # Told on any thread, also on one that outlives the loop.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self.lifeline.want_fence, reason)
+
+        def on_damaged(log: Log, reason: str) -> None:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._logs.replicas.fail, log, reason)
+
+        manager.on_offline = on_offline
+        manager.on_log_damaged = on_damaged
+        if manager.offline is not None:
+            self.lifeline.want_fence(manager.offline)
 
     def _tell_lost(self) -> None:
         """Name what was only on a disk that this node does not have any more."""
@@ -166,7 +179,7 @@ class Brokering:
             rack=premises.options.static.value_of(rows.BROKER_RACK) or None,
         )
 
-    def _serve(self) -> None:
+    def _prepare(self) -> None:
         premises = self._premises
         broker = Broker(
             node_id=premises.options.node_id,
@@ -184,14 +197,18 @@ class Brokering:
         self._dispatch = Dispatch(broker)
         self._housekeeping = Housekeeping(broker, self._logs.executor)
         premises.listener.serve = self._dispatch.serve
-        premises.listener.start()
-        self._housekeeping.start()
+
+    def _serve(self) -> None:
+        self._is_serving = True
+        self._premises.listener.start()
+        if self._housekeeping is not None:
+            self._housekeeping.start()
 
     # ── Stopping ──────────────────────────────────────────────────────────────────────────────
 
     async def leave(self) -> None:
         """Give up what is led here, and answer what was asked."""
-        if self._dispatch is None:
+        if self._dispatch is None or not self._is_serving:
             return
         if self._others_are_active():
             moved = await self._move_leaders()
@@ -200,8 +217,9 @@ class Brokering:
         await self._dispatch.stop()
         for _ in range(_DRAIN_ROUNDS):
             if self._premises.listener.is_drained:
-                return
+                break
             await asyncio.sleep(_DRAIN_ROUND_S)
+        await self.replication.stop()
 
     async def _move_leaders(self) -> bool:
         """Ask to be relieved, for as long as an active controller is there to do it."""
@@ -220,6 +238,7 @@ class Brokering:
     async def stop(self, *, is_clean: bool) -> None:
         """Let go of everything, with the proof of a clean end if it is one (X2)."""
         self._premises.listener.stop()
+        await self.replication.stop()
         await self.lifeline.stop()
         await self.controller.close()
         if self._housekeeping is not None:
@@ -232,3 +251,5 @@ class Brokering:
         if not is_clean:
             epoch = None
         await asyncio.to_thread(self._logs.close, broker_epoch=epoch)
+        if self.replication.trace is not None:
+            self.replication.trace.close()

@@ -31,9 +31,10 @@ from typing import Any, Final
 from ottla.controller.door import Door
 from ottla.controller.election import min_insync_of
 from ottla.controller.quorum.port import Role
-from ottla.node.brokering import Brokering, Premises
+from ottla.node.brokering import Brokering
 from ottla.node.clock import Clock, new_uuid
 from ottla.node.data import Data, data_dir_of, open_data
+from ottla.node.digest import digest_pages
 from ottla.node.facts import (
     BrokerFacts,
     QuorumFacts,
@@ -56,6 +57,7 @@ from ottla.node.kafka.listener import Listener
 from ottla.node.logs import logger
 from ottla.node.metrics import Metrics, Reading
 from ottla.node.options import NodeOptions
+from ottla.node.premises import Premises
 from ottla.node.process import process_readings
 from ottla.node.status import (
     NodeStatus,
@@ -148,14 +150,15 @@ class Node:
     def _not_ready(self) -> str | None:
         if self._phase is Phase.STOPPING:
             return "the node is stopping"
+        offline = None if self._brokering is None else self._brokering.replicas.manager.offline
+        if offline is not None:
+            # Also while it starts: it asked to be fenced, and will not be unfenced.
+            return f"the data directory is offline: {offline}"
         waiting = why_not_ready(self._quorum_facts(), self._broker_facts())
         if self._phase is not Phase.SERVING:
             return waiting or f"the node is {self._phase.value}"
         if self._brokering is None:
             return waiting
-        offline = self._brokering.replicas.manager.offline
-        if offline is not None:
-            return f"the data directory is offline: {offline}"
         trouble = self._brokering.controller.following.trouble
         return waiting if trouble is None else f"the metadata cannot be obeyed: {trouble}"
 
@@ -257,7 +260,12 @@ class Node:
         self.addresses["INTERNAL"] = internal.bind()
         self._internal = internal
         parts.push_async_callback(internal.stop)
-        http = HttpListener(wanted["HTTP"], pages(self, self._metrics), self._clock)
+        digests = digest_pages(
+            self.options.node_id,
+            lambda: None if self._brokering is None else self._brokering.replicas,
+        )
+        routes = pages(self, self._metrics) | digests
+        http = HttpListener(wanted["HTTP"], routes, self._clock)
         self.addresses["HTTP"] = await http.start()
         parts.push_async_callback(http.stop)
         self._metrics.watch(self._readings)
@@ -270,7 +278,8 @@ class Node:
         internal.add(quorum_service(identity_handler(self._me)))
         await internal.start()
         await self._join(parts, _Base(data, channels, internal, listener, tls))
-        self._settle_memory()
+        if not self.is_broker:
+            self._settle_memory()
         self._phase = Phase.SERVING
         self._tell_addresses()
         self._on_serving(self)
@@ -307,7 +316,11 @@ class Node:
         _tell_recovery(logs)
         self._phase = Phase.JOINING
         self._brokering = Brokering(
-            self._premises(base), logs, doors, on_death=lambda why: self._on_end(ConfigError(why))
+            self._premises(base),
+            logs,
+            doors,
+            on_death=lambda why: self._on_end(ConfigError(why)),
+            on_prepared=self._settle_memory,
         )
         parts.push_async_callback(self._stop_brokering)
         await self._brokering.start()
@@ -377,6 +390,9 @@ class Node:
             clock=self._clock,
             metrics=self._metrics,
             listener=base.listener,
+            internal=base.internal,
+            channels=base.channels,
+            tls=base.tls,
             advertised=advertised,
         )
 

@@ -43,6 +43,7 @@ from ottla.controller.lifesigns import (
     Doomed,
     Effect,
     Event,
+    FenceWanted,
     Followed,
     OpenLine,
     Recovered,
@@ -110,6 +111,8 @@ class Lifeline:
         self._why_closed: str | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._moved = asyncio.Event()
+        # Why this broker wants to be fenced, or None.
+        self._fence_reason: str | None = None
         # Who was last told of in the log.
         self._heard_by: int | None = None
         self._is_stopped = False
@@ -133,6 +136,11 @@ class Lifeline:
     def reason(self) -> str | None:
         """Why this process can be no broker any more, or None."""
         return self._life.reason
+
+    @property
+    def fence_reason(self) -> str | None:
+        """Why this broker wants to be fenced, or None."""
+        return self._fence_reason
 
     @property
     def active_controller(self) -> int | None:
@@ -191,11 +199,23 @@ class Lifeline:
         """Tell the controllers that the logs are read and mended, but for these."""
         self._step(Recovered(damaged=damaged, now_ms=self._now()))
 
+    def want_fence(self, why: str) -> None:
+        """Ask to be fenced, now and for as long as this process lives (rule 48).
+
+        What is led here moves to others at once. The node stays up, for whoever has to look at it.
+        """
+        if self._fence_reason is None:
+            self._fence_reason = why
+            _log.error("fence_wanted", reason=why)
+            self._step(FenceWanted(now_ms=self._now()))
+
     async def unfenced(self) -> None:
         """Wait until this broker may lead, and sees so in its own image."""
         await self._until(
             lambda: self._life.state is State.UNFENCED and self._is_unfenced_here(),
-            lambda: _log.warning("unfencing_waits", life=self._life.describe()),
+            lambda: _log.warning(
+                "unfencing_waits", life=self._life.describe(), why=self._fence_reason or "unknown"
+            ),
         )
 
     async def shut_down(self, timeout_ms: int) -> bool:

@@ -61,6 +61,16 @@ FAILED_FETCH: Final = MetricRow(
     "Parts of Fetch requests that were answered with an error.",
     _TOPIC,
 )
+REPLICATION_BYTES_IN: Final = MetricRow(
+    f"{_BROKER_TOPICS}replicationbytesin_total",
+    "counter",
+    "Bytes that came from leaders for the replicas that follow here, with what is around batches.",
+)
+REPLICATION_BYTES_OUT: Final = MetricRow(
+    f"{_BROKER_TOPICS}replicationbytesout_total",
+    "counter",
+    "Bytes that were sent to followers of what is led here, with what is around batches.",
+)
 REQUESTS: Final = MetricRow(
     f"{_REQUESTS}requests_total",
     "counter",
@@ -97,7 +107,9 @@ PURGATORY_SIZE: Final = MetricRow(
 LEADER_COUNT: Final = MetricRow(f"{_REPLICAS}leadercount", "gauge", "Partitions led here.")
 PARTITION_COUNT: Final = MetricRow(f"{_REPLICAS}partitioncount", "gauge", "Replicas kept here.")
 OFFLINE_REPLICAS: Final = MetricRow(
-    f"{_REPLICAS}offlinereplicacount", "gauge", "Replicas here whose disk failed."
+    f"{_REPLICAS}offlinereplicacount",
+    "gauge",
+    "Replicas here that serve nothing: their disk failed, or they may lack what is committed.",
 )
 UNDER_REPLICATED: Final = MetricRow(
     f"{_REPLICAS}underreplicatedpartitions",
@@ -113,6 +125,21 @@ AT_MIN_ISR: Final = MetricRow(
     f"{_REPLICAS}atminisrpartitioncount",
     "gauge",
     "Partitions led here that have just min.insync.replicas in-sync replicas.",
+)
+ISR_SHRINKS: Final = MetricRow(
+    f"{_REPLICAS}isrshrinks_total",
+    "counter",
+    "In-sync sets of partitions led here that have lost a member on this leader's word.",
+)
+ISR_EXPANDS: Final = MetricRow(
+    f"{_REPLICAS}isrexpands_total",
+    "counter",
+    "In-sync sets of partitions led here that have won a member.",
+)
+FAILED_ISR_UPDATES: Final = MetricRow(
+    f"{_REPLICAS}failedisrupdates_total",
+    "counter",
+    "In-sync sets that the controller refused, or did not answer.",
 )
 ACTIVE_CONTROLLER: Final = MetricRow(
     f"{_CONTROLLER}activecontrollercount",
@@ -159,6 +186,11 @@ LOG_START: Final = MetricRow(
 )
 LOG_END: Final = MetricRow("kafka_log_log_logendoffset", "gauge", "Next offset to write.", _LOG)
 LOG_SEGMENTS: Final = MetricRow("kafka_log_log_numlogsegments", "gauge", "Segments of a log.", _LOG)
+REPLICATION_LAG: Final = MetricRow(
+    "ottla_replication_lag_max",
+    "gauge",
+    "Records that the slowest follower lacks, of all partitions led here; 0 if none is known to.",
+)
 VOTER_LAG: Final = MetricRow(
     "ottla_quorum_voter_lag",
     "gauge",

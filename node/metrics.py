@@ -104,6 +104,38 @@ _TOPIC_ROWS: Final[tuple[tuple[MetricRow, str], ...]] = (
 )
 
 
+class ReplicationMetrics:
+    """What was copied, and what became of in-sync sets. Incremented by whoever did it."""
+
+    __slots__ = ("bytes_in", "bytes_out", "failed_isr_updates", "isr_expands", "isr_shrinks")
+
+    def __init__(self) -> None:
+        # From leaders, and to followers.
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.isr_shrinks = 0
+        self.isr_expands = 0
+        self.failed_isr_updates = 0
+
+    def isr_answered(self, before: Collection[int], wanted: Collection[int], code: int) -> None:
+        """Count what the controller said to an in-sync set that a leader wanted."""
+        if code:
+            self.failed_isr_updates += 1
+            return
+        # Who is exchanged for another one counts in both.
+        self.isr_shrinks += any(one not in wanted for one in before)
+        self.isr_expands += any(one not in before for one in wanted)
+
+
+_REPLICATION_ROWS: Final[tuple[tuple[MetricRow, str], ...]] = (
+    (table.REPLICATION_BYTES_IN, "bytes_in"),
+    (table.REPLICATION_BYTES_OUT, "bytes_out"),
+    (table.ISR_SHRINKS, "isr_shrinks"),
+    (table.ISR_EXPANDS, "isr_expands"),
+    (table.FAILED_ISR_UPDATES, "failed_isr_updates"),
+)
+
+
 class RequestMetrics:
     """How often one API was asked for in each version, and how long it took."""
 
@@ -135,6 +167,7 @@ class Metrics:
 
     def __init__(self, *, version: str, listener: str = "CLIENT") -> None:
         self.requests: Final = RequestTable()
+        self.replication: Final = ReplicationMetrics()
         # Open now, and since the start.
         self.connections_open = 0
         self.connections_created = 0
@@ -208,6 +241,8 @@ class Metrics:
         yield Reading(table.FSYNC_TIME, self.fsync)
         yield Reading(table.LOOP_DELAY, self.loop_delay)
         yield Reading(table.BUILD_INFO, 1, (self._version,))
+        for row, attribute in _REPLICATION_ROWS:
+            yield Reading(row, getattr(self.replication, attribute))
         for reason, count in self._refused.items():
             yield Reading(table.REFUSED, count, (reason,))
         for reason, count in self._protocol_errors.items():

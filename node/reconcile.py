@@ -1,7 +1,8 @@
 """Makes the partitions on this broker what the metadata says they are.
 
 The stage manager reads the new programme and moves only what has changed: logs are made for new
-partitions, removed for deleted ones, and obey changed options from the next batch on.
+partitions, removed for deleted ones, and obey changed options from the next batch on. Replicas lead
+and follow as the image says, and followers are fetched for from whoever leads.
 
 Y1  a partition whose log is lost is not begun anew: an empty log would look like the truth
 Y2  what lies in the data directory and in no metadata is set aside, not removed
@@ -14,18 +15,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from ottla.controller.election import is_fsync
 from ottla.controller.image import ClusterDefaults, MetadataImage, PartitionInfo, TopicInfo
 from ottla.node.logs import logger
 from ottla.node.metrics import Metrics
 from ottla.node.options import NodeOptions
+from ottla.node.views import Views, brokers_differ
 from ottla.proto.errors import StorageError
 from ottla.proto.ids import BrokerId, TopicPartition
+from ottla.replication.replica import Replica
 from ottla.replication.replicas import Replicas
 
 _log = logger("node.reconcile")
+
+
+class Fetching(Protocol):
+    """Fetches for the replicas that follow: `Fetchers`."""
+
+    def follow(self, replica: Replica, leader: BrokerId) -> None: ...
+    def leave(self, replica: Replica) -> None: ...
+    def obey(self, image: MetadataImage) -> None: ...
 
 
 class Reconcile:
@@ -37,11 +48,14 @@ class Reconcile:
         replicas: Replicas,
         options: NodeOptions,
         metrics: Metrics,
+        fetchers: Fetching,
     ) -> None:
         self._node_id: Final = node_id
         self._replicas: Final = replicas
+        self._fetchers: Final = fetchers
         self._options: Final = options
         self._metrics: Final = metrics
+        self._before: MetadataImage | None = None
         self._topics: Mapping[str, TopicInfo] = {}
         self._defaults = ClusterDefaults()
         self._has_begun = False
@@ -76,13 +90,16 @@ class Reconcile:
         Raises `StorageError` if that did not work out, after everything was tried (Y3).
         """
         before, self._topics = self._topics, image.topics
+        # Leaders go by who is alive, and by what the topics are told.
+        is_all_new = brokers_differ(self._before, image)
+        self._before = image
         has_new_defaults, self._defaults = image.defaults != self._defaults, image.defaults
         if self._options.adopt(image):
             for warning in self._options.warnings:
                 _log.warning("option_ignored", reason=warning)
             has_new_defaults = True
         if has_new_defaults:
-            self._adopt_settings(image, tuple(image.topics.values()))
+            is_all_new = True
         gone = [
             topic
             for name, topic in before.items()
@@ -91,10 +108,12 @@ class Reconcile:
         changed = [
             topic
             for name, topic in image.topics.items()
-            if before.get(name) is not topic or name in self._behind
+            if is_all_new or before.get(name) is not topic or name in self._behind
         ]
+        self._fetchers.obey(image)
         self._tell(before, gone, changed)
-        failures = [await self._remove(gone), await self._keep(image, changed)]
+        is_known = {} if is_all_new else before
+        failures = [await self._remove(gone), await self._keep(image, changed, is_known)]
         if len(image.topics) < len(before):
             self._metrics.keep_topics(image.topics)
         for failure in failures:
@@ -122,12 +141,21 @@ class Reconcile:
             elif len(was.partitions) != len(topic.partitions):
                 _log.info("topic_grown", **facts)
 
-    async def _keep(self, image: MetadataImage, topics: Sequence[TopicInfo]) -> StorageError | None:
-        """Lead and follow what is to be here, with logs for what is new."""
+    async def _keep(
+        self,
+        image: MetadataImage,
+        topics: Sequence[TopicInfo],
+        known: Mapping[str, TopicInfo],
+    ) -> StorageError | None:
+        """Lead and follow what is to be here, with logs for what is new.
+
+        What is just as it was in `known` stays as it is.
+        """
         ids, infos = dict[TopicPartition, bytes](), dict[TopicPartition, PartitionInfo]()
         for topic in topics:
+            same = self._same_in(known.get(topic.name), topic)
             for index, info in enumerate(topic.partitions):
-                if self._node_id in info.replicas:
+                if self._node_id in info.replicas and same.get(index) != info:
                     ids[TopicPartition(topic.name, index)] = topic.topic_id.bytes
                     infos[TopicPartition(topic.name, index)] = info
         self._behind -= {topic.name for topic in topics}
@@ -137,14 +165,42 @@ class Reconcile:
         except StorageError as error:
             _log.error("partitions_not_made", error=str(error))
             failure = error
-        for partition, info in infos.items():
-            if not self._replicas.has_log(partition, ids[partition]):
-                self._behind.add(partition.topic)
-                continue
-            act = self._replicas.lead if info.leader == self._node_id else self._replicas.follow
-            act(partition, info.leader_epoch, is_sole=len(info.replicas) == 1)
         self._adopt_settings(image, topics)
+        views = Views.of(image)
+        for partition, info in infos.items():
+            if self._replicas.has_log(partition, ids[partition]):
+                self._place(views, image.topics[partition.topic], partition, info)
+            else:
+                self._behind.add(partition.topic)
         return failure
+
+    def _same_in(self, known: TopicInfo | None, topic: TopicInfo) -> Mapping[int, PartitionInfo]:
+        """Return the partitions that need no look if they are as they were."""
+        if known is None or topic.name in self._behind:
+            return {}
+        if (known.topic_id, known.configs) != (topic.topic_id, topic.configs):
+            return {}
+        return dict(enumerate(known.partitions))
+
+    def _place(
+        self, views: Views, topic: TopicInfo, partition: TopicPartition, info: PartitionInfo
+    ) -> None:
+        """Let a replica lead or follow, and be fetched for."""
+        if info.leader == self._node_id:
+            replica = self._replicas.lead(partition, views.partition(topic, info))
+        else:
+            replica = self._replicas.follow(
+                partition,
+                info.leader_epoch,
+                info.leader,
+                last_unclean_epoch=info.last_unclean_epoch,
+            )
+        if replica is None:
+            return
+        if replica.source is None:
+            self._fetchers.leave(replica)
+        else:
+            self._fetchers.follow(replica, replica.source)
 
     async def _remove(self, topics: Sequence[TopicInfo]) -> StorageError | None:
         partitions = [
@@ -152,6 +208,10 @@ class Reconcile:
             for topic in topics
             for index in range(len(topic.partitions))
         ]
+        for partition in partitions:
+            replica = self._replicas.get(partition.topic, partition.partition)
+            if replica is not None:
+                self._fetchers.leave(replica)
         try:
             await self._replicas.remove(partitions)
         except StorageError as error:
@@ -165,10 +225,16 @@ class Reconcile:
             settings = self._options.log_settings(topic.configs)
             # What "held" means must be the same on every replica, so it is the cluster's word.
             settings = replace(settings, fsync=is_fsync(image, topic))
-            for index in range(len(topic.partitions)):
+            for index, info in enumerate(topic.partitions):
+                if self._node_id not in info.replicas:
+                    continue
+                log = self._replicas.manager.logs.get(TopicPartition(topic.name, index))
+                if log is None or log.settings == settings:
+                    continue
+                log.adopt_settings(settings)
                 replica = self._replicas.get(topic.name, index)
-                if replica is not None and replica.log.settings != settings:
-                    replica.log.adopt_settings(settings)
+                if replica is not None:
+                    replica.settings_changed()
 
 
 def _is_in(image: MetadataImage, partition: TopicPartition) -> bool:

@@ -22,11 +22,25 @@ from ottla.node.http import JSON, Answer, Route
 from ottla.node.metrics import Metrics, Reading
 from ottla.proto.ids import BrokerId
 from ottla.proto.options.topic import MIN_INSYNC_REPLICAS
+from ottla.replication.leader import LeaderCore
+from ottla.replication.progress import UNKNOWN_OFFSET
 from ottla.replication.replica import Replica
 
 PARTITIONS_MAX: Final = 1_000
 # Partitions looked at between two pauses.
 _PART: Final = 25
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerStatus:
+    """A follower of a partition that is led here."""
+
+    broker: BrokerId
+    is_in_sync: bool
+    # Everything below is there; None: nothing was heard of it since this leader was elected.
+    held_offset: int | None
+    # How many records it lacks.
+    lag: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +63,15 @@ class PartitionStatus:
     isr_min: int
     # Why it serves nothing, or None.
     offline: str | None
+    # Who may lead besides those in sync, without a loss (KIP-966).
+    elr: tuple[BrokerId, ...] = ()
+    # Empty where this node does not lead.
+    followers: tuple[FollowerStatus, ...] = ()
+
+    @property
+    def lag_max(self) -> int:
+        """How many records the slowest follower lacks, of those that were heard."""
+        return max((one.lag for one in self.followers if one.lag is not None), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +129,24 @@ def partition_statuses(
             replicas=() if info is None else info.replicas,
             isr=() if info is None else info.isr,
             isr_min=1 if topic is None else isr_min.of(topic),
-            offline=log.offline,
+            offline=log.offline or replica.failure,
+            elr=() if info is None else info.elr,
+            followers=() if replica.leader is None else tuple(_followers(replica.leader)),
         )
+
+
+def _followers(core: LeaderCore) -> Iterator[FollowerStatus]:
+    for broker in core.view.replicas:
+        try:
+            one = core.progress_of(broker)
+        except KeyError:
+            # The leader follows nobody.
+            continue
+        if one.held_offset == UNKNOWN_OFFSET:
+            yield FollowerStatus(broker, one.is_in_isr, None, None)
+        else:
+            lag = max(0, core.end_offset - one.held_offset)
+            yield FollowerStatus(broker, one.is_in_isr, one.held_offset, lag)
 
 
 class _IsrMin:
@@ -131,7 +170,7 @@ class _IsrMin:
 
 def replica_readings(node_id: BrokerId, partitions: Iterable[PartitionStatus]) -> Iterator[Reading]:
     """Yield the gauges of each log here, and then those over all of them."""
-    count = led = offline = under_replicated = under_min = at_min = 0
+    count = led = offline = under_replicated = under_min = at_min = lag_max = 0
     for status in partitions:
         labels = (status.topic, str(status.partition))
         yield Reading(table.LOG_SIZE, status.size_bytes, labels)
@@ -146,12 +185,14 @@ def replica_readings(node_id: BrokerId, partitions: Iterable[PartitionStatus]) -
             under_replicated += in_sync < len(status.replicas)
             under_min += in_sync < status.isr_min
             at_min += in_sync == status.isr_min
+            lag_max = max(lag_max, status.lag_max)
     yield Reading(table.PARTITION_COUNT, count)
     yield Reading(table.LEADER_COUNT, led)
     yield Reading(table.OFFLINE_REPLICAS, offline)
     yield Reading(table.UNDER_REPLICATED, under_replicated)
     yield Reading(table.UNDER_MIN_ISR, under_min)
     yield Reading(table.AT_MIN_ISR, at_min)
+    yield Reading(table.REPLICATION_LAG, lag_max)
 
 
 def cluster_readings(
@@ -220,6 +261,7 @@ ottla
 /health/live    200 while the process works
 /health/ready   200 while clients are served, else 503 and the reason
 /status         this node and its partitions, as JSON; ?topic=orders for those of one topic
+/digest         the batches of a replica, as JSON: ?topic=orders&partition=0
 """
 
 

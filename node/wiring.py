@@ -8,7 +8,7 @@ Not here: the order of a start and a stop (`lifecycle.py`), the controller (`vot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -18,17 +18,22 @@ from ottla.controller.image import MetadataImage
 from ottla.controller.port import TopicDefaults
 from ottla.node.clock import Clock
 from ottla.node.data import Data
+from ottla.node.events import NodeEvents
 from ottla.node.kafka.listener import ListenerSettings
 from ottla.node.metrics import Metrics
 from ottla.node.options import NodeOptions
-from ottla.proto.ids import TopicPartition
+from ottla.proto.errors import StorageError
+from ottla.proto.ids import Offset, TopicPartition
 from ottla.proto.kafka.uuids import UUID
 from ottla.proto.options import node
 from ottla.replication.inspect.state_file import STATE_NAME
+from ottla.replication.log.group_commit import GroupCommit
+from ottla.replication.log.log import Log
 from ottla.replication.log.manager import LogManager, StartReport
 from ottla.replication.replicas import Replicas
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.ports import StateStore
+from ottla.replication.surroundings import Surroundings
 
 # Syncs of different partitions run side by side; more threads than this only wait for the disk.
 _SYNC_THREADS: Final = 8
@@ -42,6 +47,8 @@ class Logs:
     report: StartReport
     store: StateStore
     executor: ThreadPoolExecutor
+    # Told what becomes of replicas.
+    events: NodeEvents
 
     def close(self, *, broker_epoch: int | None) -> None:
         """Let go of everything; with a broker epoch, leave the marker of a clean stop of it."""
@@ -63,9 +70,26 @@ def open_logs(options: NodeOptions, data: Data, *, clock: Clock, metrics: Metric
     def settings_of(_: str) -> LogSettings:
         return options.log_settings({})
 
+    def make_syncs(
+        log: Log,
+        on_synced: Callable[[Offset], None],
+        on_failed: Callable[[StorageError], None],
+    ) -> GroupCommit:
+        observe = metrics.fsync.observe
+        return GroupCommit(log, executor, on_synced, on_failed=on_failed, observe=observe)
+
     manager = LogManager(data.storage.files, store, data.root, settings_of)
-    replicas = Replicas(manager, executor, observe_sync=metrics.fsync.observe)
-    return Logs(replicas, manager.open(now_ms=clock.now_ms()), store, executor)
+    events = NodeEvents()
+    around = Surroundings(
+        me=options.node_id,
+        now_ms=clock.monotonic_ms,
+        wall_ms=clock.now_ms,
+        lag_ms=lambda: options.current.value_of(node.REPLICA_LAG_MAX_MS),
+        make_syncs=make_syncs,
+        events=events,
+    )
+    replicas = Replicas(manager, executor, around)
+    return Logs(replicas, manager.open(now_ms=clock.now_ms()), store, executor, events)
 
 
 def damaged_in(image: MetadataImage, damaged: Mapping[TopicPartition, str]) -> Partitions:

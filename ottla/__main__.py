@@ -75,6 +75,9 @@ COMMANDS: Final = {
     "quorum": CommandRow(
         "ottla.clients.cli.quorum", "quorum", "Show who leads the controllers, and who lags."
     ),
+    "replicas": CommandRow(
+        "ottla.clients.cli.replicas", "replicas", "Prove that the replicas of a topic are the same."
+    ),
     "topics": CommandRow(
         "ottla.clients.cli.topics", "topics", "Create, list, describe, alter and delete topics."
     ),

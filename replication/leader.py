@@ -16,8 +16,7 @@ is a compare-and-set on the partition epoch, so a newer one settles all proposal
 Between the proposal and the metadata either set may be the committed one. Every replica that may be
 in it counts: the *maximal* in-sync set, which never lacks a member of the committed one (rule 31).
 
-Not here: the log, waiting, sending, pacing, and the heartbeat (rule 13 has two halves; the other
-one is the node's).
+Not here: the log, waiting, sending, pacing, and whether a leader may serve at all (rule 13).
 
 H1  everything below the high watermark is held by every replica of every in-sync set that is
     committed or may be committed next                                       (rules 30, 31)
@@ -178,6 +177,12 @@ class LeaderCore:
         """Take note that this replica has appended or synced (rule 32)."""
         ensure(held_offset <= end_offset, "nobody holds what is not there", held=held_offset)
         ensure(end_offset >= self.end_offset, "a leader's log is not cut", at=end_offset)
+        if end_offset > self.end_offset:
+            # Who had everything until now claims nothing anew while the partition rests, and must
+            # not pass for one that lags since then (P3).
+            for follower in self._others:
+                if follower.is_in_isr and follower.held_offset >= self.end_offset:
+                    follower.caught_up_ms = max(follower.caught_up_ms, now_ms)
         self.end_offset = end_offset
         self.held_offset = held_offset
         self._advance(now_ms)
@@ -339,8 +344,7 @@ class LeaderCore:
         Another leader epoch ends this core. Older metadata is left alone (rule 4).
         """
         if view.leader_epoch > self.leader_epoch:
-            self.is_over = True
-            self.proposed = self.unsent = None
+            self.end()
         old = self.view
         if self.is_over or view.leader_epoch < self.leader_epoch:
             return
@@ -352,6 +356,11 @@ class LeaderCore:
             partition_epoch=view.partition_epoch,
         )
         self._adopt(view, now_ms)
+
+    def end(self) -> None:
+        """Another leader epoch has begun: acknowledge and propose nothing any more."""
+        self.is_over = True
+        self.proposed = self.unsent = None
 
     def _adopt(self, view: PartitionView, now_ms: int) -> None:
         ensure(self._me in view.isr, "a leader is in sync with itself", isr=view.isr)
@@ -415,15 +424,6 @@ class LeaderCore:
         if self.high_watermark < end_offset:
             return None
         return ErrorCode.NONE if self._is_above_min else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-
-    def last_heard_ms(self) -> int | None:
-        """Return when the quietest other one who might lead has fetched in this epoch.
-
-        None: nobody else is in sync or eligible (rule 13, its second and third condition).
-        """
-        elr = self.view.elr
-        times = (one.fetched_ms for one in self._others if one.is_in_isr or one.replica in elr)
-        return min(times, default=None)
 
     def progress_of(self, replica: BrokerId) -> FollowerProgress:
         """Return what is known of a follower, to be looked at."""

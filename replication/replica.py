@@ -1,188 +1,497 @@
-"""One partition on this broker: its log, its syncs, and who waits for them.
+"""One partition on this broker: its log, the core that leads or follows, and who waits for it.
 
 A post office counter: letters are taken in at once, stamped when the van has really left, and
 whoever waits for news is called, not made to ask again.
+
+A replica leads or follows, as the metadata says, and then holds the core of a leader or of a
+follower, never both. Everything that happens to it goes through here: it is told to the core first,
+then the log obeys what the core has decided, and last come those who wait.
 
 V1  a record is visible to consumers only below the high watermark
 V2  with fsync nothing counts as held before it is synced (rule 47)
 V3  who waits is told exactly once: the offset was reached, or why it never will be
 V4  who waits, waits for the leader in one epoch: another epoch ends the waiting (rule 28)
+V5  the high watermark of the log is that of the core, and none but the core moves it
+V6  who has failed as a follower never leads: it may lack what is committed (rule 44)
 
-Where this is the only replica, what it holds is committed. Where there are others nothing is: the
-core that counts followers comes between `_settle` and the high watermark.
-
-Not here: what a request looks like, and which partitions this broker has (`replicas.py`).
+Not here: what a request looks like, which partitions this broker has (`replicas.py`), and the
+streams between brokers (`pulling.py`, `feeding.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from typing import Final, Protocol
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
 
-from ottla.proto.errors import ErrorCode, RequestError, StorageError
-from ottla.proto.ids import LeaderEpoch, Offset, TopicPartition
+from ottla.proto.errors import (
+    CorruptionError,
+    ErrorCode,
+    RequestError,
+    StorageError,
+    ensure,
+)
+from ottla.proto.ids import NO_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
+from ottla.replication.epochs import EpochEnd
+from ottla.replication.follower import Cut, FollowerCore, FollowerState, Reset, Step
+from ottla.replication.leader import IsrProposal, LeaderCore, PartitionView
+from ottla.replication.listeners import Feed, HeldWaiter, PullListener, ReadWaiter
 from ottla.replication.log.append import Appended
-from ottla.replication.log.group_commit import GroupCommit
 from ottla.replication.log.log import Log
-
-
-class HeldWaiter(Protocol):
-    """Waits until this replica holds, or has committed, all below an offset."""
-
-    def reached(self) -> None: ...
-
-    def failed(self, error: StorageError | RequestError) -> None: ...
-
-
-class ReadWaiter(Protocol):
-    """Waits for something to read."""
-
-    def woken(self) -> None: ...
+from ottla.replication.log.surgery import delete_records, reset, truncate
+from ottla.replication.log.tail import Tail
+from ottla.replication.progress import FetchClaim, Verdict
+from ottla.replication.storage.failpoints import hit
+from ottla.replication.surroundings import Surroundings
+from ottla.replication.waiters import Waiters
 
 
 class Replica:
-    """One partition, led or followed here. Belongs to one event loop; ends with `close`."""
+    """One partition, led or followed here. Belongs to one thread; ends with `close`."""
 
     __slots__ = (
-        "_committing",
-        "_holding",
+        "_around",
+        "_tail",
+        "_waiters",
         "cleaning",
-        "commit",
-        "is_leader",
-        "is_sole",
+        "failure",
+        "feeds",
+        "follower",
+        "leader",
         "leader_epoch",
         "log",
         "partition",
+        "puller",
         "readers",
+        "source",
+        "syncs",
     )
 
-    def __init__(
-        self,
-        partition: TopicPartition,
-        log: Log,
-        executor: Executor,
-        *,
-        leader_epoch: LeaderEpoch,
-        is_leader: bool = True,
-        is_sole: bool = True,
-        observe_sync: Callable[[float], None],
-    ) -> None:
+    def __init__(self, partition: TopicPartition, log: Log, around: Surroundings) -> None:
         self.partition: Final = partition
         self.log: Final = log
-        self.leader_epoch = leader_epoch
-        self.is_leader = is_leader
-        # There is no other replica.
-        self.is_sole = is_sole
-        self.commit: Final = GroupCommit(
-            log, executor, self._on_synced, on_failed=self._on_failed, observe=observe_sync
-        )
+        self._around: Final = around
+        self.leader: LeaderCore | None = None
+        self.follower: FollowerCore | None = None
+        self.leader_epoch = NO_EPOCH
+        # Whom it follows; None while it leads, or nobody does.
+        self.source: BrokerId | None = None
+        # Why it can neither lead nor follow any more (V6).
+        self.failure: str | None = None
+        self.syncs: Final = around.make_syncs(log, self._on_synced, self._fail_waiting)
         # Held while the log is compacted: nothing is cut, and the log is not removed meanwhile.
         self.cleaning: Final = asyncio.Lock()
-        # Fetches that wait for the high watermark to move.
+        # Fetches of clients that wait for the high watermark to move.
         self.readers: Final[set[ReadWaiter]] = set()
-        # Offsets never fall from left to right, but for repeats, which then wait a little longer.
-        self._holding: deque[tuple[Offset, HeldWaiter]] = deque()
-        self._committing: deque[tuple[Offset, HeldWaiter]] = deque()
-        if log.offline is None and is_sole:
-            log.advance_high_watermark(log.held_offset)
+        # Followers, while it leads; and who fetches, while it follows.
+        self.feeds: Final[dict[BrokerId, Feed]] = {}
+        self.puller: PullListener | None = None
+        self._tail: Tail | None = None
+        self._waiters: Final = Waiters()
 
-    def lead(self, epoch: LeaderEpoch, *, is_sole: bool) -> None:
-        """Lead in this epoch, as the metadata says."""
-        if self.is_leader and epoch != self.leader_epoch:
-            self._resign()
-        self.is_leader, self.leader_epoch, self.is_sole = True, epoch, is_sole
+    @property
+    def topic_id(self) -> bytes:
+        return self.log.state.topic_id
 
-    def follow(self, epoch: LeaderEpoch, *, is_sole: bool) -> None:
-        """Another one leads in this epoch, or nobody does."""
-        if self.is_leader:
+    @property
+    def is_leader(self) -> bool:
+        return self.leader is not None
+
+    @property
+    def is_sole(self) -> bool:
+        """Whether there is no other replica."""
+        return self.leader is not None and len(self.leader.view.replicas) == 1
+
+    @property
+    def waiting_count(self) -> int:
+        return self._waiters.count
+
+    # ── Leading and following ─────────────────────────────────────────────────────────────────
+
+    def lead(self, view: PartitionView) -> None:
+        """Lead as the metadata says, or learn of newer metadata in the same epoch."""
+        if view.leader_epoch < self.leader_epoch:
+            return
+        now_ms = self._around.now_ms()
+        core = self.leader
+        if core is None or core.leader_epoch != view.leader_epoch:
+            hit("leader.lead.before")
             self._resign()
-        self.is_leader, self.leader_epoch, self.is_sole = False, epoch, is_sole
+            if self.failure is not None:
+                self.leader_epoch = view.leader_epoch
+                return
+            log, self.follower, self.source = self.log, None, None
+            core = LeaderCore(
+                self._around.me,
+                view,
+                epochs=log.epochs,
+                end_offset=log.end_offset,
+                held_offset=log.held_offset,
+                high_watermark=log.high_watermark,
+                lag_ms=self._around.lag_ms(),
+                now_ms=now_ms,
+            )
+            self.leader, self.leader_epoch = core, view.leader_epoch
+            self._tail = Tail() if len(view.replicas) > 1 else None
+            self._tell_others()
+            self.catch_up()
+            hit("leader.lead.after")
+        else:
+            hit("isr.commit.before")
+            core.adopt(view, now_ms)
+            hit("isr.commit.after")
+            self._tell_others()
+        if view.is_recovering or not view.is_durable:
+            # The controller waits for this leader's word, and not for the next look around.
+            core.check_isr(now_ms)
+        self._around.events.led(self)
+        self._settle()
+
+    def follow(
+        self,
+        leader_epoch: LeaderEpoch,
+        leader: BrokerId | None,
+        *,
+        last_unclean_epoch: LeaderEpoch = NO_EPOCH,
+    ) -> None:
+        """Follow another one in this epoch, or wait while nobody leads."""
+        if leader_epoch < self.leader_epoch:
+            return
+        core, log = self.follower, self.log
+        if core is not None and leader_epoch == self.leader_epoch:
+            return
+        self._resign()
+        if core is None:
+            core = self.follower = FollowerCore(
+                epochs=log.epochs,
+                start_offset=log.start_offset,
+                end_offset=log.end_offset,
+                held_offset=log.held_offset,
+                high_watermark=log.high_watermark,
+                is_fsync=log.settings.fsync,
+            )
+        self.leader_epoch, self.source = leader_epoch, leader
+        core.follow(leader_epoch, is_led=leader is not None, last_unclean_epoch=last_unclean_epoch)
+        self._around.events.followed(self)
+        self._tell_others()
+        self.catch_up()
 
     def _resign(self) -> None:
-        sentence = f"This node led {self.partition} in epoch {self.leader_epoch}, and that is over."
-        self._on_failed(RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, sentence))
+        """Acknowledge nothing any more of what was appended as the leader (V4)."""
+        core, self.leader = self.leader, None
+        if core is None:
+            return
+        core.end()
+        self._tail = None
+        sentence = f"This node led {self.partition} in epoch {core.leader_epoch}, and that is over."
+        self._fail_waiting(RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, sentence))
+
+    def _tell_others(self) -> None:
+        for feed in tuple(self.feeds.values()):
+            feed.changed()
+        self._tell_puller()
+
+    def _tell_puller(self) -> None:
+        if self.puller is not None:
+            self.puller.changed(self)
+
+    def settings_changed(self) -> None:
+        """Obey changed options of the topic: what is held may be less, or more, than before."""
+        if self.follower is not None:
+            self.follower.is_fsync = self.log.settings.fsync
+        if self.log.offline is None:
+            self._on_synced(self.log.synced_offset)
+            self.catch_up()
+
+    def fail(self, why: str) -> None:
+        """Neither lead nor follow from now on; every byte is kept."""
+        if self.failure is None:
+            self.failure = why
+            self._resign()
+            self._tell_others()
+            self._around.events.failed(self, why)
+
+    # ── The own log ───────────────────────────────────────────────────────────────────────────
 
     def append(
         self, batches: Sequence[bytes | bytearray | memoryview], *, now_ms: int
     ) -> list[Appended | RequestError]:
-        """Return for each batch where it is, or why it was refused; raises `StorageError`."""
-        log = self.log
-        if log.epochs.latest != self.leader_epoch:
+        """Return for each batch where it is, or why it was refused; raises `StorageError`.
+
+        `now_ms` is the time of day.
+        """
+        log, core = self.log, self.leader
+        if core is None:
+            raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if log.epochs.latest != core.leader_epoch:
             # Only now: a start, or a failover, of thousands of idle partitions writes nothing.
-            log.assign_epoch(self.leader_epoch)
+            log.assign_epoch(core.leader_epoch)
         end_offset = log.end_offset
-        answers = log.append_all_as_leader(batches, epoch=self.leader_epoch, now_ms=now_ms)
+        answers = log.append_all_as_leader(
+            batches, epoch=core.leader_epoch, now_ms=now_ms, tail=self._tail
+        )
         if log.end_offset != end_offset:
             if log.settings.fsync:
-                self.commit.request()
-            else:
-                self._settle()
+                self.syncs.request()
+            core.progressed(log.end_offset, log.held_offset, self._around.now_ms())
+            for feed in self.feeds.values():
+                feed.appended()
+            self._settle()
         return answers
 
     def catch_up(self) -> None:
-        """Let what is here and not committed become so, though nobody waits for it.
+        """Let what is here and not synced become so, though nobody waits for it.
 
-        After a start that could not sync what it found, or a sync that found no descriptor.
+        After a start that could not sync what it found, or a sync that found no descriptor; and
+        take note of what a checkpoint has synced.
         """
-        if self.log.offline is None and self.log.high_watermark < self.log.end_offset:
-            self.commit.request()
-
-    def when_held(self, offset: Offset, waiter: HeldWaiter) -> bool:
-        """Return True if all below `offset` is held; else tell `waiter` when it is (acks=1)."""
-        if self.log.held_offset >= offset:
-            return True
-        self._holding.append((offset, waiter))
-        self.commit.request()
-        return False
-
-    def when_committed(self, offset: Offset, waiter: HeldWaiter) -> bool:
-        """Return True if all below `offset` is committed; else tell `waiter` when (acks=all)."""
-        if self.log.high_watermark >= offset:
-            return True
-        self._committing.append((offset, waiter))
-        self.commit.request()
-        return False
-
-    @property
-    def waiting_count(self) -> int:
-        return len(self._holding) + len(self._committing)
+        log = self.log
+        if log.offline is not None:
+            return
+        if log.held_offset < log.end_offset:
+            self.syncs.request()
+        core = self.leader or self.follower
+        if core is not None and core.held_offset != log.held_offset:
+            self._on_synced(log.synced_offset)
 
     def _on_synced(self, _offset: Offset) -> None:
+        log = self.log
+        if self.leader is not None:
+            self.leader.progressed(log.end_offset, log.held_offset, self._around.now_ms())
+        elif self.follower is not None:
+            self.follower.progressed(log.start_offset, log.end_offset, log.held_offset)
+            self._tell_puller()
+        self._around.events.synced(self)
         self._settle()
 
     def _settle(self) -> None:
-        """Move the high watermark to what is held, and tell those who waited for it."""
+        """Let the log have the core's high watermark, and tell those who waited (V5)."""
         log = self.log
-        held = log.held_offset
-        if self.is_sole and held > log.high_watermark:
-            log.advance_high_watermark(held)
+        core = self.leader or self.follower
+        if core is not None and core.high_watermark > log.high_watermark:
+            log.advance_high_watermark(core.high_watermark)
+            hit("replica.commit")
+            if self._tail is not None:
+                self._tail.drop_below(core.high_watermark)
+            for feed in self.feeds.values():
+                feed.committed()
             self.wake_readers()
-        # First those who wait for more: who waits for both hears the better news.
-        _release(self._committing, log.high_watermark)
-        _release(self._holding, held)
+            self._around.events.committed(self)
+        leader = self.leader
+        self._waiters.release(leader, log.held_offset)
+        if leader is not None and leader.unsent is not None:
+            self._around.events.isr_wanted(self)
+
+    # ── Who waits ─────────────────────────────────────────────────────────────────────────────
+
+    def when_held(self, offset: Offset, waiter: HeldWaiter) -> bool:
+        """Return True if all below `offset` is held; else tell `waiter` when it is (acks=1)."""
+        is_held = self.log.held_offset >= offset
+        if not is_held:
+            self._waiters.hold(offset, waiter)
+            self.syncs.request()
+        return is_held
+
+    def when_committed(self, offset: Offset, waiter: HeldWaiter) -> ErrorCode | None:
+        """Return what is to be said of all below `offset` (acks=all), NONE: it is committed.
+
+        None: that is not known yet, and `waiter` will be told (rules 27 and 28).
+        """
+        core = self.leader
+        if core is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        outcome = core.outcome_of_all(core.leader_epoch, offset)
+        if outcome is None:
+            self._waiters.commit(offset, waiter)
+            self.catch_up()
+        return outcome
+
+    def refusal_of_all(self) -> ErrorCode | None:
+        """Return why nothing may be appended with acks=all, or None (rule 25)."""
+        core = self.leader
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if core is None else core.refusal_of_all()
 
     def wake_readers(self) -> None:
         for reader in tuple(self.readers):
             reader.woken()
 
-    def _on_failed(self, error: StorageError | RequestError) -> None:
-        waiting = (*self._holding, *self._committing)
-        self._holding.clear()
-        self._committing.clear()
-        for _, waiter in waiting:
-            waiter.failed(error)
+    def _fail_waiting(self, error: StorageError | RequestError) -> None:
+        self._waiters.fail(error)
         self.wake_readers()
+
+    # ── Followers ─────────────────────────────────────────────────────────────────────────────
+
+    def fetched(self, follower: BrokerId, broker_epoch: int, claim: FetchClaim) -> Verdict:
+        """Return whether to serve a follower's fetch, which is taken note of."""
+        core = self.leader
+        if core is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.log.offline is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        now_ms = self._around.now_ms()
+        verdict = core.fetched(follower, broker_epoch, claim, self.log.start_offset, now_ms)
+        self._settle()
+        return verdict
+
+    def read(self, offset: Offset, bytes_max: int) -> bytes:
+        """Return batches from `offset` to the end of the log, for a follower; raises
+        `StorageError`, and `RequestError` outside of the log.
+
+        The first batch is whole; the last may be cut, and is left out by who gets it.
+        """
+        log, tail = self.log, self._tail
+        if tail is not None and log.offline is None and offset >= log.start_offset:
+            lately = tail.read(offset, bytes_max)
+            if lately is not None:
+                return lately
+        found = log.read(offset, bytes_max=bytes_max)
+        return b"" if found is None else found.read()
+
+    def start_moved(self) -> None:
+        """The log starts later than before: followers are told with what is committed."""
+        for feed in self.feeds.values():
+            feed.committed()
+
+    def check_isr(self) -> None:
+        """Look who lags for too long (rule 36)."""
+        if self.leader is not None:
+            self.leader.check_isr(self._around.now_ms())
+            self._settle()
+
+    def isr_answered(self, proposal: IsrProposal, code: ErrorCode) -> None:
+        """Take note of what became of a proposal (rule 38)."""
+        if self.leader is not None:
+            self.leader.answered(proposal, code, self._around.now_ms())
+            self._settle()
+
+    def heard_ms(self, follower: BrokerId) -> int | None:
+        """Return when that broker was known to follow here, in this epoch (rule 13), or None."""
+        feed = self.feeds.get(follower)
+        return None if feed is None or self.leader is None else feed.heard_ms()
+
+    # ── Following ─────────────────────────────────────────────────────────────────────────────
+
+    def next_step(self) -> Step | None:
+        """Return what to do now as a follower, or None: nothing, or not before `resume_at_ms`."""
+        core = self.follower
+        if core is None or self.failure is not None or self.log.offline is not None:
+            return None
+        return core.next_step(self._around.now_ms())
+
+    @property
+    def resume_at_ms(self) -> int | None:
+        """When a follower that pauses goes on; None: it does not pause."""
+        core = self.follower
+        if core is None or core.state is not FollowerState.FETCHING:
+            return None
+        return core.resume_at_ms if core.resume_at_ms > self._around.now_ms() else None
+
+    @property
+    def may_cut(self) -> bool:
+        """Whether nobody else is at work on the log, so that it can be cut at once."""
+        return self.log.unsynced.jobs_running == 0 and not self.cleaning.locked()
+
+    def carry_out(self, step: Cut | Reset) -> None:
+        """Cut the log as the core wants it; only if it `may_cut`. A failure takes it offline."""
+        core, log = self.follower, self.log
+        ensure(core is not None and self.may_cut, "nobody else works on a log that is cut")
+        assert core is not None
+        old_end = log.end_offset
+        try:
+            if isinstance(step, Reset):
+                reset(log, step.offset)
+            else:
+                truncate(log, step.offset, below_high_watermark=step.below_high_watermark)
+        except StorageError:
+            # It is offline now, and says so.
+            return
+        core.was_cut(log.start_offset, log.end_offset, log.held_offset)
+        self._around.events.cut(self, old_end, is_reset=isinstance(step, Reset))
+        self.catch_up()
+        self._settle()
+        self._tell_puller()
+
+    def took(
+        self,
+        claim: FetchClaim,
+        batches: bytes | memoryview,
+        *,
+        leader_high_watermark: Offset,
+        leader_start: Offset,
+        gaps_below: Offset,
+    ) -> None:
+        """Append what the leader has sent in answer to a claim (rule 45).
+
+        Below `gaps_below` compaction at the leader may have left gaps between offsets.
+        """
+        core, log = self.follower, self.log
+        if core is None or self.failure is not None or not core.accepts(claim):
+            return
+        try:
+            if len(batches):
+                hit("follower.append.before")
+                log.append_as_follower(
+                    batches,
+                    now_ms=self._around.wall_ms(),
+                    gaps_allowed=log.end_offset < gaps_below,
+                    leader_epoch=claim.leader_epoch,
+                )
+                hit("follower.append.after")
+        except CorruptionError:
+            core.corrupted(claim, self._around.now_ms())
+            return
+        except StorageError:
+            # Offline, which says so; or without a descriptor, and then it is tried again.
+            core.refused(claim, ErrorCode.KAFKA_STORAGE_ERROR, self._around.now_ms())
+            return
+        core.served(
+            claim,
+            log.end_offset,
+            log.held_offset,
+            leader_high_watermark=leader_high_watermark,
+            leader_start=leader_start,
+        )
+        if len(batches) and log.settings.fsync:
+            self.syncs.request()
+        self._settle()
+        self._follow_start()
+        self._after_news()
+
+    def _follow_start(self) -> None:
+        """Let go of what the leader has let go of."""
+        core, log = self.follower, self.log
+        is_failed = core is None or core.state is FollowerState.FAILED
+        if core is None or is_failed or core.start_due <= log.start_offset:
+            return
+        with suppress(StorageError):
+            delete_records(log, core.start_due, now_ms=self._around.wall_ms())
+            core.progressed(log.start_offset, log.end_offset, log.held_offset)
+
+    def diverged(self, claim: FetchClaim, end: EpochEnd) -> None:
+        """Take note that the leader's log parts from this one."""
+        if self.follower is not None:
+            self.follower.diverged(claim, end, self._around.now_ms())
+            self._after_news()
+
+    def refused(
+        self, claim: FetchClaim, code: ErrorCode, leader_start: Offset, leader_end: Offset
+    ) -> None:
+        """Take note that the leader does not serve a claim."""
+        core, now_ms = self.follower, self._around.now_ms()
+        if core is not None:
+            core.refused(claim, code, now_ms, leader_start=leader_start, leader_end=leader_end)
+            self._after_news()
+
+    def _after_news(self) -> None:
+        core = self.follower
+        if core is not None and core.state is FollowerState.FAILED:
+            self.fail(core.failure)
+
+    # ── The end ───────────────────────────────────────────────────────────────────────────────
 
     async def close(self, reason: RequestError | None = None) -> None:
         """Wait for the sync in flight; who still waits then is told the reason."""
-        await self.commit.close()
+        await self.syncs.close()
         if reason is not None:
-            self._on_failed(reason)
-
-
-def _release(waiting: deque[tuple[Offset, HeldWaiter]], offset: Offset) -> None:
-    while waiting and waiting[0][0] <= offset:
-        waiting.popleft()[1].reached()
+            self._fail_waiting(reason)

@@ -12,13 +12,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from ottla.proto.errors import ErrorCode, RequestError, StorageError
-from ottla.proto.ids import LeaderEpoch, TopicPartition
+from ottla.proto.ids import NO_EPOCH, BrokerId, LeaderEpoch, TopicPartition
+from ottla.replication.leader import PartitionView
+from ottla.replication.log.log import Log
 from ottla.replication.log.manager import LogManager
 from ottla.replication.log.state import NO_TOPIC_ID
 from ottla.replication.replica import Replica
+from ottla.replication.surroundings import Surroundings
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -30,13 +34,12 @@ _AT_ONCE: Final = 100
 class Replicas:
     """All the replicas on this broker, by topic and index."""
 
-    def __init__(
-        self, manager: LogManager, executor: Executor, *, observe_sync: Callable[[float], None]
-    ) -> None:
+    def __init__(self, manager: LogManager, executor: Executor, around: Surroundings) -> None:
         self.manager: Final = manager
         self._executor: Final = executor
-        self._observe_sync: Final = observe_sync
+        self._around: Final = around
         self._replicas: dict[tuple[str, int], Replica] = {}
+        self._by_id: dict[tuple[bytes, int], Replica] = {}
         # Partitions that should be here and cannot be served, with the reason: their records are
         # gone or damaged, or their logs could not be made so far.
         self._lost: dict[tuple[str, int], str] = {}
@@ -52,6 +55,9 @@ class Replicas:
 
     def get(self, topic: str, index: int) -> Replica | None:
         return self._replicas.get((topic, index))
+
+    def by_id(self, topic_id: bytes, index: int) -> Replica | None:
+        return self._by_id.get((topic_id, index))
 
     def refusal(self, topic: str, index: int) -> RequestError:
         """Return why a partition that `get` does not find is not served."""
@@ -98,51 +104,61 @@ class Replicas:
 
     def _needs_log(self, partition: TopicPartition, topic_id: bytes) -> bool:
         """Return whether a log is to be made; one of another topic of this name goes aside (S1)."""
-        if self.is_lost(partition) or self.has_log(partition, topic_id):
+        if self.is_lost(partition):
+            return False
+        if self.has_log(partition, topic_id):
+            log = self.manager.logs[partition]
+            if log.state.topic_id != topic_id:
+                # The power went while it was made, and took its record. Without the id nobody
+                # would know on a stream what it is.
+                log.commit_state(replace(log.state, topic_id=topic_id))
             return False
         if partition in self.manager.logs:
             self.manager.set_aside(partition)
         return True
 
-    def lead(self, partition: TopicPartition, epoch: LeaderEpoch, *, is_sole: bool = True) -> None:
-        """Lead a partition whose log is there."""
-        replica = self._replica(partition, epoch, is_leader=True, is_sole=is_sole)
-        if replica is not None:
-            replica.lead(epoch, is_sole=is_sole)
-            replica.catch_up()
+    def lead(self, partition: TopicPartition, view: PartitionView) -> Replica | None:
+        """Lead a partition whose log is there; None if it is lost."""
+        log = self.manager.logs[partition]
+        if log.epochs.latest > view.leader_epoch:
+            # Metadata from before it, brought back perhaps. To write under an old epoch would fork.
+            self.lose(
+                partition,
+                f"its log knows epoch {log.epochs.latest}, the metadata {view.leader_epoch}",
+            )
+            return None
+        replica = self._replica(partition)
+        replica.lead(view)
+        return replica
 
     def follow(
-        self, partition: TopicPartition, epoch: LeaderEpoch, *, is_sole: bool = False
-    ) -> None:
-        """Hold a partition that another one leads, or nobody."""
-        replica = self._replica(partition, epoch, is_leader=False, is_sole=is_sole)
-        if replica is not None:
-            replica.follow(epoch, is_sole=is_sole)
+        self,
+        partition: TopicPartition,
+        epoch: LeaderEpoch,
+        leader: BrokerId | None,
+        *,
+        last_unclean_epoch: LeaderEpoch = NO_EPOCH,
+    ) -> Replica:
+        """Hold a partition whose log is there, and that another one leads, or nobody."""
+        replica = self._replica(partition)
+        replica.follow(epoch, leader, last_unclean_epoch=last_unclean_epoch)
+        return replica
 
-    def _replica(
-        self, partition: TopicPartition, epoch: LeaderEpoch, *, is_leader: bool, is_sole: bool
-    ) -> Replica | None:
-        """Return the replica of a partition whose log is there, or None if it is lost."""
+    def _replica(self, partition: TopicPartition) -> Replica:
         key = _key(partition)
         self._unmade.pop(key, None)
         replica = self._replicas.get(key)
-        if replica is not None:
-            return replica
-        log = self.manager.logs[partition]
-        if log.epochs.latest > epoch:
-            # Metadata from before it, brought back perhaps. To write under an old epoch would fork.
-            self.lose(partition, f"its log knows epoch {log.epochs.latest}, the metadata {epoch}")
-            return None
-        self._replicas[key] = Replica(
-            partition,
-            log,
-            self._executor,
-            leader_epoch=epoch,
-            is_leader=is_leader,
-            is_sole=is_sole,
-            observe_sync=self._observe_sync,
-        )
-        return self._replicas[key]
+        if replica is None:
+            replica = Replica(partition, self.manager.logs[partition], self._around)
+            self._replicas[key] = replica
+            self._by_id[replica.topic_id, partition.partition] = replica
+        return replica
+
+    def fail(self, log: Log, reason: str) -> None:
+        """The bytes of a log are bad: its replica must not lead, and does not follow (rule 55)."""
+        for replica in self:
+            if replica.log is log:
+                replica.fail(reason)
 
     async def remove(self, partitions: Sequence[TopicPartition]) -> None:
         """Delete partitions for ever. Who waits is told that they are gone."""
@@ -156,6 +172,7 @@ class Replicas:
             # Out of the table first: nobody new comes while the last sync is waited for.
             replica = self._replicas.pop(_key(partition), None)
             if replica is not None:
+                self._by_id.pop((replica.topic_id, partition.partition), None)
                 async with replica.cleaning:
                     await replica.close(
                         RequestError(

@@ -19,7 +19,7 @@ from ottla.clients.cli.output import told_refusal, with_topic_hint
 from ottla.clients.connection import Connection, error_code_of
 from ottla.clients.errors import UnreachableError
 from ottla.proto.errors import ErrorCode, OttlaError, RemoteProtocolError, RequestError
-from ottla.proto.kafka.apis import API_VERSIONS, METADATA, ApiRow
+from ottla.proto.kafka.apis import METADATA, ApiRow
 from ottla.proto.kafka.message import Message
 from ottla.proto.kafka.uuids import ZERO_UUID
 from ottla.proto.options.endpoints import Address
@@ -38,8 +38,6 @@ _UNREACHABLE: Final = re.compile(r"(?P<address>\S+) cannot be reached: (?P<why>.
 # A topic that is made because somebody writes to it is there a moment later.
 _APPEARS_TRIES: Final = 10
 _APPEARS_WAIT_S: Final = 0.1
-_OUR_FEATURE: Final = "ottla.feature.level"
-_OURSELVES: Final = {"client_software_name": "ottla", "client_software_version": "cli"}
 _NOT_YET: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
@@ -86,11 +84,6 @@ class Cluster:
             controller = (await self.metadata([])).controller_id
             answer = (await self.ask_broker(controller, row, fields)).get(results, [])
         return answer
-
-    async def is_ours(self) -> bool:
-        """Return whether this is Ottla: it tells of a feature that Kafka does not have."""
-        answer = await self._first.call(API_VERSIONS, _OURSELVES)
-        return any(one.name == _OUR_FEATURE for one in answer.get("supported_features", ()))
 
     async def metadata(self, topics: Sequence[str] | None, *, create: bool = False) -> Message:
         """Return the brokers, and these topics, or all of them if None is given."""

@@ -17,6 +17,7 @@ import click
 from ottla.clients.cli.cluster import Cluster, NobodyThereError, open_cluster, told_unreachable
 from ottla.clients.cli.options import for_clients, run
 from ottla.clients.cli.output import tell_json
+from ottla.clients.cli.partitions import min_insync_of
 from ottla.clients.cli.quorum import QuorumTold, read_quorum
 from ottla.clients.cli.verdict import (
     ClusterFacts,
@@ -30,10 +31,10 @@ from ottla.clients.cli.verdict import (
 )
 from ottla.clients.errors import NoCommonVersionError, NotSentError, OutcomeUnknownError
 from ottla.proto.errors import OttlaError, RequestError
-from ottla.proto.kafka.apis import DESCRIBE_CLUSTER, DESCRIBE_CONFIGS
+from ottla.proto.kafka.apis import DESCRIBE_CLUSTER
 from ottla.proto.kafka.message import Message
 from ottla.proto.options.endpoints import Address
-from ottla.proto.options.topic import MIN_INSYNC_REPLICAS, effective_min_insync
+from ottla.proto.options.topic import effective_min_insync
 
 # A node that is paused takes a connection and says nothing: the next one is asked then.
 _PATIENCE_S: Final = 8.0
@@ -41,10 +42,8 @@ _PATIENCE_S: Final = 8.0
 _QUORUM_PATIENCE_S: Final = 4.0
 # Who has not reached by then what the leader had before is behind, and not just a step later.
 _CATCH_UP_S: Final = 0.5
-# Kafka's numbers for kinds of endpoints and of resources.
+# Kafka's number for this kind of endpoints.
 _BROKERS: Final = 1
-_TOPIC_TYPE: Final = 2
-_AT_ONCE: Final = 500
 
 
 class SilentError(OttlaError):
@@ -202,7 +201,7 @@ async def _partitions_of(cluster: Cluster) -> list[PartitionFacts]:
     topics = (await cluster.metadata(None)).topics
     # Only where a replica is missing can too few be in sync.
     short = [one.name for one in topics if any(map(_is_short, one.partitions))]
-    wanted = await _min_insync_of(cluster, short)
+    wanted = await min_insync_of(cluster, short)
     return [
         PartitionFacts(
             topic=topic.name,
@@ -223,26 +222,3 @@ async def _partitions_of(cluster: Cluster) -> list[PartitionFacts]:
 
 def _is_short(partition: Message) -> bool:
     return len(partition.isr_nodes) < len(partition.replica_nodes)
-
-
-async def _min_insync_of(cluster: Cluster, topics: Sequence[str]) -> dict[str, int]:
-    found = dict[str, int]()
-    for start in range(0, len(topics), _AT_ONCE):
-        fields = {
-            "resources": [
-                {
-                    "resource_type": _TOPIC_TYPE,
-                    "resource_name": topic,
-                    "configuration_keys": [MIN_INSYNC_REPLICAS.name],
-                }
-                for topic in topics[start : start + _AT_ONCE]
-            ],
-            "include_synonyms": False,
-            "include_documentation": False,
-        }
-        for result in (await cluster.ask(DESCRIBE_CONFIGS, fields)).results:
-            # A topic that was deleted in between is nobody's worry.
-            for config in result.configs:
-                if config.name == MIN_INSYNC_REPLICAS.name and (config.value or "").isdigit():
-                    found[result.resource_name] = int(config.value)
-    return found

@@ -20,7 +20,6 @@ import click
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ottla.clients.cli.cluster import NoTopicError, open_cluster
-from ottla.clients.cli.followers import NoWritesError, refuses_writes
 from ottla.clients.cli.librdkafka import sentence_of, settings
 from ottla.clients.cli.options import for_clients, old_spelling, parse_pairs, run
 from ottla.clients.cli.output import complain, tell_json
@@ -176,9 +175,6 @@ async def _require_topic(bootstrap: Sequence[Address], topic: str, partition: in
             advice = f"`ottla topics create {shown_name(topic)}` makes it."
             sentence = f"there is none, and the cluster does not make it by itself; {advice}"
             raise NoTopicError(topic, error.code, sentence) from None
-        replica_count = max((len(one.replica_nodes) for one in found.partitions), default=0)
-        if await refuses_writes(cluster, replica_count):
-            raise NoWritesError(topic, replica_count)
     count = len(found.partitions)
     if partition is not None and partition >= count:
         raise ConfigError(

@@ -17,6 +17,7 @@ from typing import cast
 
 import click
 
+from ottla.node.allocator import keep_memory
 from ottla.node.commands.config import parse_flags
 from ottla.node.config import load_node_options
 from ottla.node.data import data_dir_of
@@ -40,6 +41,7 @@ def node(path: Path | None, quiet: bool, flags: tuple[str, ...]) -> None:
 
     KEY=VALUE sets an option, such as log.dirs=/var/lib/ottla; `ottla config describe` lists them.
     """
+    keep_memory()
     failpoints.arm_from_environment(os.environ)
     given = load_node_options(path=path, environment=os.environ, flags=parse_flags(flags))
     options = NodeOptions(given)

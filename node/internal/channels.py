@@ -21,8 +21,8 @@ from ottla.node.internal.listener import KEEPALIVE_MS, RECEIVE_BYTES_MAX
 from ottla.node.internal.tls import Tls, name_of
 from ottla.proto.options.endpoints import Address
 
+_RECEIVE: Final = "grpc.max_receive_message_length"
 _OPTIONS: Final[list[tuple[str, int | str]]] = [
-    ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_retries", 0),
     ("grpc.enable_http_proxy", 0),
@@ -62,11 +62,14 @@ class Channels:
         self._open[node_id] = (address, channel)
         return channel
 
-    def fresh(self, node_id: int, address: Address) -> grpc.aio.Channel:
+    def fresh(
+        self, node_id: int, address: Address, *, receive_bytes_max: int = RECEIVE_BYTES_MAX
+    ) -> grpc.aio.Channel:
         """Return a channel with a connection of its own, which whoever asked must close."""
+        options = [*_OPTIONS, (_RECEIVE, receive_bytes_max)]
         if self.tls is None:
-            return grpc.aio.insecure_channel(str(address), options=_OPTIONS)
-        options = [*_OPTIONS, ("grpc.ssl_target_name_override", name_of(node_id))]
+            return grpc.aio.insecure_channel(str(address), options=options)
+        options.append(("grpc.ssl_target_name_override", name_of(node_id)))
         return grpc.aio.secure_channel(str(address), self.tls.channel_credentials(), options)
 
     async def close(self) -> None:

@@ -37,8 +37,8 @@ from ottla.node.logs import logger
 from ottla.proto.errors import InvariantError, RemoteProtocolError, ensure
 from ottla.proto.kafka import apis
 from ottla.proto.kafka.apis import API_TABLE, API_VERSIONS, FETCH, PRODUCE, SERVED_BY_KEY, ApiRow
-from ottla.proto.kafka.decode import decode_request
-from ottla.proto.kafka.encode import encode_response
+from ottla.proto.kafka.decode import decode_request, prepare_request
+from ottla.proto.kafka.encode import encode_response, prepare_response
 from ottla.proto.kafka.framing import RequestHead, read_request_head, response_head
 
 _log = logger("kafka.dispatch")
@@ -71,6 +71,19 @@ ensure(
     "every API that is told is served, and no other",
     rows=[row.name for row in {*HANDLERS, PRODUCE, FETCH} ^ set(API_TABLE)],
 )
+
+
+# What clients ask first, all of them at once when a broker has come back.
+_ASKED_FIRST: Final = (API_VERSIONS, apis.METADATA, apis.INIT_PRODUCER_ID, apis.LIST_OFFSETS)
+_NEWEST_VERSIONS: Final = 3
+
+
+def warm_up() -> None:
+    """Make the codecs of what is asked first. It takes long enough to be done beforehand."""
+    for row in _ASKED_FIRST:
+        for version in range(max(row.low, row.high - _NEWEST_VERSIONS + 1), row.high + 1):
+            prepare_request(row, version)
+            prepare_response(row, version)
 
 
 class Dispatch:

@@ -14,6 +14,8 @@ F2  the first batch is always whole, else a batch larger than a client's limit w
 F3  a client cannot pose as a replica: replicas speak to each other elsewhere (CVE-2018-1288)
 F4  of one connection one fetch waits at a time, and of all of them so many that they watch
     `WATCHED_MAX` partitions; beyond that those that wait longest are answered with what there is
+F5  a leader that may have been replaced says nothing of its end (rule 13): who reads there would
+    wait at a log that has stopped, or hear that what the new leader gave it does not exist
 
 Not here: how a log finds an offset (`replication/log`), and how the answer is encoded
 (`proto/kafka/fetch.py`).
@@ -26,7 +28,13 @@ from typing import Final, NamedTuple
 
 from ottla.node.broker import Broker
 from ottla.node.kafka.connection import Connection, Slot
-from ottla.node.kafka.leading import endpoints_of, leader_of, led_here, name_of
+from ottla.node.kafka.leading import (
+    endpoints_of,
+    leader_of,
+    led_here,
+    name_of,
+    require_standing,
+)
 from ottla.node.kafka.outbox import FilePart, Part
 from ottla.node.logs import logger
 from ottla.proto.errors import ErrorCode, RequestError, StorageError
@@ -313,6 +321,8 @@ class Fetch:
                 self._broker, topic, wanted.index, max(wanted.leader_epoch, NO_EPOCH)
             )
             _require_size(wanted.bytes_max)
+            if wanted.offset >= replica.log.high_watermark:
+                require_standing(self._broker, replica)
             diverging = _divergence(replica, wanted)
             if diverging is None:
                 part = _slice(replica, wanted, left, is_first=is_first)
@@ -389,6 +399,9 @@ class Fetch:
             leader = leader_of(image, name, answer.index) if answer.error in _MOVED else None
             if leader is None:
                 return answer
+            if leader[0] == self._broker.node_id and answer.error == _NOT_LEADER:
+                # Who lost its standing would send clients to itself.
+                return answer
             leaders.append(leader[0])
             return answer._replace(leader=leader)
 
@@ -409,7 +422,8 @@ class Fetch:
 
 
 # To which a client is told who leads.
-_MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_NOT_LEADER: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
+_MOVED: Final = (_NOT_LEADER, ErrorCode.FENCED_LEADER_EPOCH)
 _SESSION_ERRORS: Final = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,

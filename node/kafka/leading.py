@@ -8,7 +8,8 @@ Not here: who leads (the metadata), and what a replica does (`ottla.replication`
 
 E1  a replica that does not lead, as far as this node knows, is given to nobody
 E2  who knows another leader epoch than this node is told so before anything else (KIP-320)
-E3  a leader that has lost the controllers, and may have been replaced, serves nobody (rule 13)
+E3  a leader that has lost the controllers, and may have been replaced, writes nothing,
+    acknowledges nothing and says nothing of its end; what is committed may be read (rule 13)
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _UNKNOWN_ID: Final = RequestError(ErrorCode.UNKNOWN_TOPIC_ID)
 def led_here(broker: Broker, topic: str, index: int, epoch: int = NO_EPOCH) -> Replica:
     """Return the replica that leads a partition on this broker, or raise `RequestError`.
 
-    `epoch` is the leader epoch that a client knows; −1 knows none.
+    What is committed may be read of it. Who writes, or looks at its end, also needs
+    `require_standing`. `epoch` is the leader epoch that a client knows; −1 knows none.
     """
     replica = broker.replicas.get(topic, index)
     if replica is None:
@@ -46,34 +48,54 @@ def led_here(broker: Broker, topic: str, index: int, epoch: int = NO_EPOCH) -> R
         raise RequestError(
             ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
         )
-    if not replica.is_leader:
-        raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if replica.leader is None:
+        raise _no_leader(broker, replica)
     if replica.log.offline is not None:
         raise RequestError(ErrorCode.KAFKA_STORAGE_ERROR, replica.log.offline)
-    if not replica.is_sole and not broker.is_heard():
-        _require_standing(broker, topic, index)
     return replica
 
 
-def _require_standing(broker: Broker, topic: str, index: int) -> None:
-    """Refuse what a leader must not do that may have been replaced unheard (rule 13).
+def require_standing(broker: Broker, replica: Replica) -> None:
+    """Raise NOT_LEADER_OR_FOLLOWER if another may lead by now, unheard (rule 13).
 
-    Followers do not fetch yet, so whoever could be elected is silent; and nothing is committed in
-    a partition that has followers, so every fetch is one at its end.
+    For whatever writes, acknowledges, or tells where the log ends.
     """
-    image = broker.controller.image
-    info, partition = image.topic(topic), _partition(image, topic, index)
-    if info is None or partition is None:
+    if not broker.is_heard():
+        _require_unreplaced(broker, replica)
+
+
+def _require_unreplaced(broker: Broker, replica: Replica) -> None:
+    image, name, core = broker.controller.image, replica.partition, replica.leader
+    topic, partition = image.topic(name.topic), _partition(image, name.topic, name.partition)
+    if core is None or topic is None or partition is None:
+        raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if partition.leader_epoch > core.leader_epoch:
+        # The metadata is here already, and the replica hears of it in a moment.
+        raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if replica.is_sole:
         return
+    # A set that was proposed, and of which nobody knows what became, may be the committed one.
+    others = {*electable_others(partition, broker.node_id), *core.maximal_isr} - {broker.node_id}
     found = standing(
         is_heard=False,
-        fetched_ms=dict.fromkeys(electable_others(partition, broker.node_id)),
-        is_unclean_allowed=terms_of(image, info, frozenset()).is_unclean_allowed,
+        fetched_ms={one: replica.heard_ms(one) for one in others},
+        is_unclean_allowed=terms_of(image, topic, frozenset()).is_unclean_allowed,
         session_ms=broker.options.current.value_of(node.BROKER_SESSION_TIMEOUT_MS),
         now_ms=broker.clock.monotonic_ms(),
     )
     if not found.may_serve:
         raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, found.sentence)
+
+
+def _no_leader(broker: Broker, replica: Replica) -> RequestError:
+    """Return why a replica that is here does not lead."""
+    if replica.failure is not None:
+        name = replica.partition
+        partition = _partition(broker.controller.image, name.topic, name.partition)
+        if partition is not None and partition.leader == broker.node_id:
+            # It should, and must not: it may lack what is committed (rule 44).
+            return RequestError(ErrorCode.KAFKA_STORAGE_ERROR, replica.failure)
+    return RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def _absence(broker: Broker, topic: str, index: int) -> RequestError:

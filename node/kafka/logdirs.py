@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _log = logger("kafka.logdirs")
 
-# Of a replica that leads, and has nobody to catch up with.
+# How far the end is behind the high watermark that is known here: never, also on followers (Kafka
+# asks the same, and answers the same).
 _NO_LAG: Final = 0
 _UNKNOWN: Final = -1
 

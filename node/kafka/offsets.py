@@ -6,11 +6,14 @@ the records of one batch.
 
 DeleteRecords need not wait for a sync in flight: the start moves by a commit of its own, and a file
 that leaves the log stays open for as long as a job on another thread is syncing it. It does wait
-for the cleaner, which looks for the segments that it has read.
+for the cleaner, which looks for the segments that it has read. Followers hear of the new start with
+their next answer, and are not waited for.
 
 A1  nothing at or above the high watermark is told, but for where an epoch ends
 A2  a client cannot pose as a replica: replicas speak to each other elsewhere (CVE-2018-1288).
     CLUSTER_AUTHORIZATION_FAILED is what Kafka answers to who may not act as a broker
+A3  a new leader that may have committed less than was seen already does not say where the log ends
+    (rule 23), nor does one that may have been replaced (rule 13)
 
 Not here: finding an offset in a log (`replication/log`).
 """
@@ -25,7 +28,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.controller.names import is_internal
-from ottla.node.kafka.leading import led_here
+from ottla.node.kafka.leading import led_here, require_standing
 from ottla.node.kafka.requests import Request
 from ottla.node.logs import logger
 from ottla.proto.errors import ErrorCode, RequestError, StorageError
@@ -133,7 +136,7 @@ async def _look_up(broker: Broker, topic: str, wanted: Message, version: int) ->
         # There is no remote storage: nothing was tiered, and nothing waits to be.
         return _Told()
     if timestamp == _LATEST:
-        _require_known_high_watermark(replica, version)
+        _require_known_end(broker, replica, version)
         # Without transactions nothing is undecided: both isolation levels end here.
         return _Told(NO_TIMESTAMP, replica.log.high_watermark, replica.leader_epoch)
     return await _by_time(broker, replica, timestamp, version)
@@ -142,12 +145,13 @@ async def _look_up(broker: Broker, topic: str, wanted: Message, version: int) ->
 async def _by_time(broker: Broker, replica: Replica, timestamp: int, version: int) -> _Told:
     log, end = replica.log, replica.log.high_watermark
     if timestamp == _OF_LARGEST_TIME:
+        _require_known_end(broker, replica, version)
         found = await _at_leisure(broker, replica, lambda: search_latest(log))
     else:
         found = await _at_leisure(broker, replica, lambda: search_first(log, timestamp, before=end))
     if found is not None and found.offset < end:
         return _Told(found.timestamp, found.offset, _epoch_at(replica, found.offset))
-    _require_known_high_watermark(replica, version)
+    _require_known_end(broker, replica, version)
     return _Told()
 
 
@@ -175,12 +179,14 @@ def _step(search: Search) -> tuple[bool, TimedOffset | None]:
     return False, None
 
 
-def _require_known_high_watermark(replica: Replica, version: int) -> None:
-    """Refuse while a new leader has not committed up to its own beginning (KIP-207)."""
-    log = replica.log
-    has_begun = log.epochs.latest == replica.leader_epoch
-    begin = log.epochs.entries[-1].start_offset if has_begun else log.end_offset
-    if log.high_watermark < begin:
+def _require_known_end(broker: Broker, replica: Replica, version: int) -> None:
+    """Refuse unless it is known here how much is committed (A3, KIP-207)."""
+    core = replica.leader
+    if core is None:
+        # While it was searched, another one was elected.
+        raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    require_standing(broker, replica)
+    if not core.knows_high_watermark:
         is_known = version >= _NOT_AVAILABLE_SINCE
         raise RequestError(
             ErrorCode.OFFSET_NOT_AVAILABLE if is_known else ErrorCode.LEADER_NOT_AVAILABLE
@@ -205,6 +211,8 @@ async def offset_for_leader_epoch(broker: Broker, request: Request) -> dict[str,
             _require_consumer(request.body)
             known_epoch = wanted.current_leader_epoch
             replica = led_here(broker, topic.topic, wanted.partition, known_epoch)
+            if wanted.leader_epoch >= replica.leader_epoch:
+                _require_known_end(broker, replica, _NOT_AVAILABLE_SINCE)
             end = end_of_epoch(replica, wanted.leader_epoch)
         except (RequestError, StorageError) as failure:
             error = _code_of(failure, f"{topic.topic}-{wanted.partition}")
@@ -237,7 +245,7 @@ def end_of_epoch(replica: Replica, epoch: int) -> EpochEnd | None:
 
 
 async def delete_records(broker: Broker, request: Request) -> dict[str, Any]:
-    """Let logs begin later. With one replica it has happened, durably, when it is answered."""
+    """Let logs begin later. Here it has happened, durably, when it is answered."""
     deadline_ms = broker.clock.monotonic_ms() + max(0, request.body.timeout)
     # Of two wishes for one partition the last counts, as in Kafka.
     wishes = {
@@ -280,6 +288,7 @@ async def _not_cleaned(broker: Broker, replica: Replica, deadline_ms: int) -> As
 
 def _delete_below(broker: Broker, topic: str, index: int, before: int) -> Offset:
     replica = led_here(broker, topic, index)
+    require_standing(broker, replica)
     if is_internal(topic):
         raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     log = replica.log
@@ -287,7 +296,9 @@ def _delete_below(broker: Broker, topic: str, index: int, before: int) -> Offset
         # The last record of each key is promised to stay.
         raise RequestError(ErrorCode.POLICY_VIOLATION)
     offset = log.high_watermark if before == _HIGH_WATERMARK else Offset(before)
-    return surgery.delete_records(log, offset, now_ms=broker.clock.now_ms())
+    start = surgery.delete_records(log, offset, now_ms=broker.clock.now_ms())
+    replica.start_moved()
+    return start
 
 
 # ── What all of them need ─────────────────────────────────────────────────────────────────────

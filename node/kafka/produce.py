@@ -4,10 +4,15 @@ The life of a request, all of it on the event loop:
   1. decoded where it lies; each partition's batch is checked and written at once
   2. acks=0 has no answer: a refusal closes the connection, which is all that can be said
   3. acks=1 is answered when this replica holds the batch: with `fsync`, when it is synced
-  4. acks=all is answered when it is committed, or when the time is up: then nobody knows
+  4. acks=all is refused, and nothing is written, while too few are in sync; else it is answered
+     when it is committed, or when the time is up: then nobody knows
+
+Which of them is answered what, and what consumers see then: docs/acks.md.
 
 U1  no answer claims more than is held (acks=1) or committed (acks=all)
 U2  a partition that fails says so alone; the others of the request go on
+U3  a leader that may have been replaced writes nothing and acknowledges nothing (rule 13)
+U4  a batch that was sent again is answered like one that is new (rule 61)
 
 Not here: whether a batch is good (`ottla.proto.records.validate`), how it is written (the log).
 """
@@ -19,7 +24,13 @@ from typing import Final
 
 from ottla.node.broker import Broker
 from ottla.node.kafka.connection import Connection, Slot
-from ottla.node.kafka.leading import endpoints_of, leader_of, led_here, name_of
+from ottla.node.kafka.leading import (
+    endpoints_of,
+    leader_of,
+    led_here,
+    name_of,
+    require_standing,
+)
 from ottla.node.logs import logger
 from ottla.node.metrics import TopicMetrics
 from ottla.proto.errors import ErrorCode, RemoteProtocolError, RequestError, StorageError
@@ -61,7 +72,7 @@ _HEADER_BYTES: Final = 61
 class _Waiting:
     """A produce that waits for its partitions."""
 
-    __slots__ = ("_answers", "_head", "_missing", "_slot", "_timer", "produce")
+    __slots__ = ("_answers", "_head", "_is_whole", "_missing", "_slot", "_timer", "produce")
 
     def __init__(
         self,
@@ -77,6 +88,8 @@ class _Waiting:
         self._answers: Final = answers
         # Partitions that have not answered, by their place in the answers.
         self._missing: dict[tuple[int, int], _PartitionWaiter] = {}
+        # Every partition was looked at: whoever is missing now is all there is to wait for.
+        self._is_whole = False
         produce.metrics.waiting_produces += 1
         self._timer: asyncio.TimerHandle | None = None
         if timeout_ms is not None:
@@ -92,13 +105,6 @@ class _Waiting:
         self._missing[place] = waiter
         return waiter
 
-    def unexpect(self, place: tuple[int, int]) -> None:
-        del self._missing[place]
-
-    @property
-    def is_complete(self) -> bool:
-        return not self._missing
-
     def settle(self, place: tuple[int, int], error: RequestError | None) -> None:
         if self._missing.pop(place, None) is None:
             return
@@ -106,10 +112,16 @@ class _Waiting:
             topic, index = place
             answers = self._answers[topic][2]
             answers[index] = refused(answers[index].index, error)
-        if not self._missing:
-            self.finish()
+        if self._is_whole and not self._missing:
+            self._finish()
 
-    def finish(self) -> None:
+    def seal(self) -> None:
+        """Nobody else will be expected. Some may have come already, while the others were asked."""
+        self._is_whole = True
+        if not self._missing:
+            self._finish()
+
+    def _finish(self) -> None:
         self.produce.metrics.waiting_produces -= 1
         if self._timer is not None:
             self._timer.cancel()
@@ -123,48 +135,66 @@ class _Waiting:
 
 
 class _PartitionWaiter:
-    """One partition of a waiting produce."""
+    """One partition of a waiting produce. Told once; the replica may keep it for longer."""
 
     __slots__ = ("_end_offset", "_place", "_replica", "_waiting")
 
     def __init__(
         self, waiting: _Waiting, place: tuple[int, int], replica: Replica, end_offset: Offset
     ) -> None:
-        self._waiting: Final = waiting
+        self._waiting: _Waiting | None = waiting
         self._place: Final = place
         self._replica: Final = replica
         self._end_offset: Final = end_offset
 
     def reached(self) -> None:
-        self._waiting.settle(self._place, None)
+        if self._waiting is None:
+            return
+        try:
+            self._waiting.produce.require_standing(self._replica)
+        except RequestError as refusal:
+            self.settle(refusal)
+        else:
+            self.settle(None)
 
     def failed(self, error: StorageError | RequestError) -> None:
-        self._waiting.settle(self._place, as_request_error(error))
+        self.settle(as_request_error(error))
+
+    def settle(self, error: RequestError | None) -> None:
+        # What is never committed is waited for until another one leads: the client is gone then.
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.settle(self._place, error)
+
+    def refusal_of_all(self) -> ErrorCode | None:
+        return self._replica.refusal_of_all()
 
     def give_up(self) -> None:
-        late = _LateWaiter(self._waiting, self._place)
+        late = _LateWaiter(self)
         if self._replica.when_held(self._end_offset, late):
             late.reached()
 
 
 class _LateWaiter:
-    """A partition whose time is up: told as soon as this replica holds it (U1)."""
+    """A partition whose time is up: told as soon as this replica holds it (U1).
 
-    __slots__ = ("_place", "_waiting")
+    If it is committed by then, that is told instead.
+    """
 
-    def __init__(self, waiting: _Waiting, place: tuple[int, int]) -> None:
-        self._waiting: Final = waiting
-        self._place: Final = place
+    __slots__ = ("_waiter",)
+
+    def __init__(self, waiter: _PartitionWaiter) -> None:
+        self._waiter: Final = waiter
 
     def reached(self) -> None:
-        late = RequestError(
-            ErrorCode.REQUEST_TIMED_OUT,
-            "The batch is written here; that it is committed was not seen in time.",
-        )
-        self._waiting.settle(self._place, late)
+        if self._waiter.refusal_of_all() is ErrorCode.NOT_ENOUGH_REPLICAS:
+            code, why = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "too few are in sync by now"
+        else:
+            code, why = ErrorCode.REQUEST_TIMED_OUT, "that it is committed was not seen in time"
+        self._waiter.settle(RequestError(code, f"The batch is written here; {why}."))
 
     def failed(self, error: StorageError | RequestError) -> None:
-        self._waiting.settle(self._place, as_request_error(error))
+        self._waiter.failed(error)
 
 
 class Produce:
@@ -175,6 +205,9 @@ class Produce:
         self._clock: Final = broker.clock
         self.metrics: Final = broker.metrics
         self._times: Final = broker.metrics.requests[PRODUCE.name]
+
+    def require_standing(self, replica: Replica) -> None:
+        require_standing(self._broker, replica)
 
     def serve(self, connection: Connection, head: RequestHead, frame: memoryview) -> None:
         version = head.api_version
@@ -209,6 +242,7 @@ class Produce:
         waiting: _Waiting | None = None
         for place, replica, end_offset in ends:
             log = replica.log
+            # It was asked in this very turn whether enough are in sync, and whether it may serve.
             if (log.high_watermark if is_all else log.held_offset) >= end_offset:
                 continue
             if waiting is None:
@@ -216,13 +250,16 @@ class Produce:
                     self, slot, head, answers, request.timeout_ms if is_all else None
                 )
             waiter = waiting.expect(place, replica, end_offset)
-            when = replica.when_committed if is_all else replica.when_held
-            if when(end_offset, waiter):
-                waiting.unexpect(place)
+            if is_all:
+                outcome = replica.when_committed(end_offset, waiter)
+                if outcome is not None:
+                    waiting.settle(place, RequestError(outcome) if outcome else None)
+            elif replica.when_held(end_offset, waiter):
+                waiting.settle(place, None)
         if waiting is None:
             self.answer(slot, head, answers)
-        elif waiting.is_complete:
-            waiting.finish()
+        else:
+            waiting.seal()
 
     def _append_topic(
         self,
@@ -273,7 +310,9 @@ class Produce:
     ) -> tuple[PartitionAnswer, Offset]:
         if records is None:
             raise RequestError(ErrorCode.INVALID_RECORD, "A partition without a batch.")
-        _require_sole(replica)
+        require_standing(self._broker, replica)
+        if request.acks == ACKS_ALL and (code := replica.refusal_of_all()) is not None:
+            raise RequestError(code, _too_few(replica))
         if len(records) >= _HEADER_BYTES:
             _require_attributes(records[_ATTRIBUTES_AT], version, request)
         (appended,) = replica.append((records,), now_ms=now_ms)
@@ -329,7 +368,8 @@ class Produce:
                     image = self._broker.controller.image
                     name, _ = name_of(image, given_name, topic_id)
                     leader = leader_of(image, name, answer.index)
-                    if leader is not None:
+                    # Who lost its standing would send clients to itself.
+                    if leader is not None and leader[0] != self._broker.node_id:
                         leaders.append(leader[0])
                         partitions[place] = answer._replace(leader=leader)
         return endpoints_of(self._broker.controller.image, leaders) if leaders else []
@@ -359,13 +399,16 @@ def _start_told(replica: Replica | None, refusal: RequestError) -> int:
     return replica.log.start_offset
 
 
-def _require_sole(replica: Replica) -> None:
-    """Refuse records that nobody would copy. It goes when followers copy."""
-    if not replica.is_sole:
-        raise RequestError(
-            ErrorCode.NOT_ENOUGH_REPLICAS,
-            "Followers do not copy yet: only a partition with one replica takes records.",
-        )
+def _too_few(replica: Replica) -> str:
+    core = replica.leader
+    if core is None:
+        return ""
+    in_sync, needed = len(core.view.isr), core.view.min_isr
+    return (
+        f"{in_sync} of {len(core.view.replicas)} replicas of {replica.partition} "
+        f"{'is' if in_sync == 1 else 'are'} in sync, and acks=all needs {needed}: "
+        "nothing was written."
+    )
 
 
 def as_request_error(error: StorageError | RequestError) -> RequestError:

@@ -26,14 +26,13 @@ def what_to_try(record: Record, took_s: float, *, ottla: str, place: str) -> Ite
     towards = f" --bootstrap-server {bootstrap}"
     count = len(ports)
     nodes = "1 node is" if count == 1 else f"{count} nodes are"
-    # Followers do not copy yet: a topic that can be written has one replica.
-    single = "" if count == 1 else " --replication-factor 1"
     yield f"{nodes} ready after {took_s:.1f} s; bootstrap.servers={bootstrap}"
-    yield f"  make a topic   {ottla} topics create greetings{single}{towards}"
+    yield f"  make a topic   {ottla} topics create greetings{towards}"
     yield f"  produce        echo hello | {ottla} produce greetings{towards}"
     yield f"  consume        {ottla} consume greetings --from-beginning{towards}"
     yield f"  its nodes      {ottla} cluster status{place}"
     yield f"  its health     {ottla} health{towards}"
+    yield f"  its replicas   {ottla} topics describe{towards}"
     yield f"  its quorum     {ottla} quorum{towards}"
     yield f"  break it       {ottla} cluster kill {count}{place}"
     yield f"  mend it        {ottla} cluster restart {count}{place}"

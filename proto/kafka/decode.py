@@ -70,6 +70,11 @@ def decode_response(row: ApiRow, version: int, body: memoryview | bytes) -> Mess
     return cast(Message, message)
 
 
+def prepare_request(row: ApiRow, version: int) -> None:
+    """Make the reader of a request now, and not when the first one comes."""
+    _reader_of(row, version, Direction.REQUEST)
+
+
 @cache
 def _reader_of(row: ApiRow, version: int, direction: Direction) -> Reader:
     return _struct_reader(load_schema(row, version, direction))

@@ -47,6 +47,11 @@ def encode_response(row: ApiRow, version: int, fields: Mapping[str, Any] | Messa
     return _encode(row, version, Direction.RESPONSE, fields)
 
 
+def prepare_response(row: ApiRow, version: int) -> None:
+    """Make the writer of a response now, and not when the first one goes."""
+    _writer_of(row, version, Direction.RESPONSE)
+
+
 def _encode(
     row: ApiRow, version: int, direction: Direction, fields: Mapping[str, Any] | Message
 ) -> bytes:

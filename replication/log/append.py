@@ -7,7 +7,8 @@ is written together.
 B1  a refused batch changes nothing, and those beside it go on
 B2  placing is final: if the write fails after it, the log is offline (L5)
     so the file is opened before it: without a descriptor the batches are refused, unplaced
-B3  no byte of a batch is copied: stamp and body go to the kernel as they are
+B3  no byte of a batch is copied, where nobody follows: stamp and body go to the kernel as they
+    are. For followers one copy is made, and the file gets that one
 
 Not here: whether the batch of a producer is good (`proto/records/validate.py`) or a fetched one
 (`incoming.py`), and how much room a segment has (`Log.room`).
@@ -31,6 +32,7 @@ from ottla.proto.records.header import (
 from ottla.proto.records.validate import require_size, validate_produced
 from ottla.replication.log.incoming import checked_headers
 from ottla.replication.log.segment import Note
+from ottla.replication.log.tail import Tail
 from ottla.replication.storage.failpoints import hit
 from ottla.replication.storage.ports import Buffer
 
@@ -54,15 +56,17 @@ class Run:
 
     __slots__ = (
         "_buffers",
+        "_first_offset",
         "_last_offset_max",
         "_log",
         "_notes",
         "_now_ms",
         "_room_bytes",
+        "_tail",
         "end_offset",
     )
 
-    def __init__(self, log: Log, now_ms: int) -> None:
+    def __init__(self, log: Log, now_ms: int, tail: Tail | None = None) -> None:
         try:
             log.handles.relieved(log.segments[-1].prepare)
         except (OSError, CorruptionError) as error:
@@ -71,7 +75,8 @@ class Run:
         self._now_ms = now_ms
         self._buffers: list[Buffer] = []
         self._notes: list[Note] = []
-        self.end_offset = log.end_offset
+        self._tail = tail
+        self._first_offset = self.end_offset = log.end_offset
         self._room_bytes, self._last_offset_max = log.room(now_ms)
 
     def add(
@@ -101,10 +106,17 @@ class Run:
         log = self._log
         hit("log.append.before")
         active = log.segments[-1]
+        buffers: list[Buffer] = self._buffers
+        if self._tail is not None:
+            # One copy, for the file and for every follower.
+            buffers = [b"".join(self._buffers)]
         try:
-            active.write(self._buffers, self._notes)
+            active.write(buffers, self._notes)
         except OSError as error:
             raise log.fail("append", error) from error
+        if self._tail is not None:
+            self._tail.add(self._first_offset, self.end_offset, bytes(buffers[0]))
+        self._first_offset = self.end_offset
         log.took_in(active, self.end_offset, self._now_ms)
         self._buffers, self._notes = [], []
         hit("log.append.after")
@@ -116,11 +128,15 @@ def append_as_leader(
     *,
     epoch: LeaderEpoch,
     now_ms: int,
+    tail: Tail | None = None,
 ) -> list[Appended | RequestError]:
-    """Return for each batch where it is, or why it was refused (B1)."""
+    """Return for each batch where it is, or why it was refused (B1).
+
+    `tail` gets what is written, for followers.
+    """
     log.require_online()
     ensure(epoch == log.epochs.latest, "an epoch is assigned before it is used", epoch=epoch)
-    run = Run(log, now_ms)
+    run = Run(log, now_ms, tail)
     answers = list[Appended | RequestError]()
     for batch in batches:
         try:
@@ -176,17 +192,26 @@ def _converted(
 
 
 def append_as_follower(
-    log: Log, batches: bytes | memoryview, *, now_ms: int, gaps_allowed: bool
+    log: Log,
+    batches: bytes | memoryview,
+    *,
+    now_ms: int,
+    gaps_allowed: bool,
+    leader_epoch: LeaderEpoch | None = None,
 ) -> int:
     """Append whole batches exactly as the leader has them; return how many.
 
     All are checked first (rule 45): with one bad batch nothing is appended. A cut batch at the
-    end, as a fetch may have it, is left out.
+    end, as a fetch may have it, is left out. `leader_epoch` is that in which they were fetched.
     """
     log.require_online()
     view = memoryview(batches)
     headers = checked_headers(
-        view, end_offset=log.end_offset, epoch=log.epochs.latest, gaps_allowed=gaps_allowed
+        view,
+        end_offset=log.end_offset,
+        epoch=log.epochs.latest,
+        gaps_allowed=gaps_allowed,
+        leader_epoch=leader_epoch,
     )
     run = Run(log, now_ms)
     position, end_offset = 0, log.end_offset

@@ -1,6 +1,7 @@
 """What a follower gets from its leader, checked before a byte of it is written (rule 45).
 
-O1  every checksum is right, offsets follow one another, epochs never go back
+O1  every checksum is right, offsets follow one another, epochs never go back, and none is later
+    than that of the leader who sent them
 O2  with one bad batch nothing is taken: never append it, never skip it
 
 Not here: what a producer sends (`proto/records/validate.py`), and fetching again.
@@ -21,13 +22,19 @@ from ottla.proto.records.validate import validate_stored
 
 
 def checked_headers(
-    batches: memoryview, *, end_offset: Offset, epoch: LeaderEpoch, gaps_allowed: bool
+    batches: memoryview,
+    *,
+    end_offset: Offset,
+    epoch: LeaderEpoch,
+    gaps_allowed: bool,
+    leader_epoch: LeaderEpoch | None = None,
 ) -> list[BatchHeader]:
     """Return the headers of the whole batches, or raise `CorruptionError` for the first bad one.
 
     A batch that is cut off at the end, as a fetch may have it, is left out. Gaps are what
-    compaction leaves.
+    compaction leaves. Without a leader epoch, batches may be of any.
     """
+    latest = INT32_MAX if leader_epoch is None else leader_epoch
     headers = list[BatchHeader]()
     position = 0
     while len(batches) - position >= HEADER_SIZE:
@@ -51,6 +58,11 @@ def checked_headers(
         if header.leader_epoch < epoch:
             raise CorruptionError(
                 f"epoch {header.leader_epoch} at offset {header.base_offset}, after epoch {epoch}"
+            )
+        if header.leader_epoch > latest:
+            raise CorruptionError(
+                f"epoch {header.leader_epoch} at offset {header.base_offset}, from a leader of "
+                f"epoch {latest}"
             )
         headers.append(header)
         position += header.size

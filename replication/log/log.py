@@ -44,6 +44,7 @@ from ottla.replication.log.state import (
     producers_key,
 )
 from ottla.replication.log.sync import CheckpointJob, SyncJob, Unsynced
+from ottla.replication.log.tail import Tail
 from ottla.replication.producers import ProducerStates
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.failpoints import hit
@@ -169,15 +170,23 @@ class Log:
         *,
         epoch: LeaderEpoch,
         now_ms: int,
+        tail: Tail | None = None,
     ) -> list[Appended | RequestError]:
         """The same for all that has queued up, with one write; a refusal stops no other batch."""
-        return append_as_leader(self, batches, epoch=epoch, now_ms=now_ms)
+        return append_as_leader(self, batches, epoch=epoch, now_ms=now_ms, tail=tail)
 
     def append_as_follower(
-        self, batches: bytes | memoryview, *, now_ms: int, gaps_allowed: bool = False
+        self,
+        batches: bytes | memoryview,
+        *,
+        now_ms: int,
+        gaps_allowed: bool = False,
+        leader_epoch: LeaderEpoch | None = None,
     ) -> int:
         """Append what a leader sent, all or nothing (rule 45); return how many batches."""
-        return append_as_follower(self, batches, now_ms=now_ms, gaps_allowed=gaps_allowed)
+        return append_as_follower(
+            self, batches, now_ms=now_ms, gaps_allowed=gaps_allowed, leader_epoch=leader_epoch
+        )
 
     def take_gap(self, below: Offset) -> None:
         """Expect gaps in the offsets below `below`; the first time durably, before any is written.
@@ -225,10 +234,9 @@ class Log:
     def maybe_roll(self, now_ms: int) -> bool:
         """Roll if the newest segment is old enough; return whether it was."""
         self.require_online()
-        if self.active.size == 0 or now_ms < self.active.rolls_at_ms:
-            return False
-        self.roll()
-        return True
+        if is_due := self.active.size > 0 and now_ms >= self.active.rolls_at_ms:
+            self.roll()
+        return is_due
 
     def roll(self) -> None:
         """Begin a new segment at the end offset."""
@@ -363,11 +371,9 @@ class Log:
     def begin_checkpoint(self, *, force: bool = False) -> CheckpointJob | None:
         """Return the work that moves the recovery point to the end, or None if it is there."""
         self.require_online()
-        if not force and (self.end_offset, self.high_watermark, self.epochs.entries) == (
-            self.state.recovery_point,
-            self.state.high_watermark,
-            self.state.epochs,
-        ):
+        state = self.state
+        known = state.recovery_point, state.high_watermark, state.epochs
+        if not force and known == (self.end_offset, self.high_watermark, self.epochs.entries):
             return None
         try:
             index_files = self.handles.relieved(self.unsynced.open_indexes)
@@ -448,12 +454,7 @@ class Log:
 
     def advance_high_watermark(self, offset: Offset) -> None:
         """Everything below `offset` is committed. It never moves back (rule 30)."""
-        ensure(
-            offset <= self.end_offset,
-            "only what is here is committed",
-            offset=offset,
-            log=self.name,
-        )
+        ensure(offset <= self.end_offset, "only what is here is committed", offset=offset)
         if offset > self.high_watermark:
             self.high_watermark = offset
 

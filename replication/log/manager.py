@@ -110,6 +110,9 @@ class LogManager:
         self._graveyard: Final = Graveyard(files, store, root)
         # Why the whole directory is offline, or None.
         self.offline: str | None = None
+        # Told when that happens, and when one log alone cannot be believed; on any thread.
+        self.on_offline: Callable[[str], None] = lambda reason: None
+        self.on_log_damaged: Callable[[Log, str], None] = lambda log, reason: None
 
     # -- start and stop --------------------------------------------------------------------------
 
@@ -472,9 +475,10 @@ class LogManager:
         )
 
     def _on_failure(self, log: Log, error: Exception) -> None:
-        # Bad bytes, or no descriptor left, are that log's own trouble; a disk that refuses is
-        # everybody's.
-        if not (isinstance(error, CorruptionError) or is_shortage(error)):
+        # Bad bytes, or no descriptor, are that log's own trouble; a disk's refusal is everybody's.
+        if isinstance(error, CorruptionError):
+            self.on_log_damaged(log, str(error))
+        elif not is_shortage(error):
             self._take_offline(log.name, error)
 
     def _refusal(self, what: str, error: Exception) -> StorageError:
@@ -484,11 +488,11 @@ class LogManager:
         return self._take_offline(what, error)
 
     def _take_offline(self, what: str, error: Exception) -> StorageError:
-        if self.offline is None:
-            self.offline = f"{what}: {error}"
+        is_new, self.offline = self.offline is None, self.offline or f"{what}: {error}"
         for log in self.logs.values():
-            if log.offline is None:
-                log.offline = self.offline
+            log.offline = log.offline or self.offline
+        if is_new:
+            self.on_offline(self.offline)
         return StorageError(f"{self._root} is offline: {self.offline}")
 
     def _require_online(self) -> None:

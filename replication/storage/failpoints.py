@@ -74,6 +74,19 @@ FAILPOINTS: Final = (
     Failpoint("log.recovery.after", "The log is whole again; its recovery point is not stored."),
     Failpoint("state.commit.before", "A transaction of the state store is about to begin."),
     Failpoint("state.commit.after", "A transaction is durable and its caller was not told."),
+    Failpoint("leader.lead.before", "The metadata made this replica the leader; it does not lead."),
+    Failpoint("leader.lead.after", "It leads; nothing is appended in the new epoch."),
+    Failpoint("leader.feed", "An answer to a follower is made and not sent."),
+    Failpoint("replica.commit", "The high watermark has moved; nobody was told."),
+    Failpoint("isr.propose.before", "An in-sync set is to be proposed and is not sent."),
+    Failpoint("isr.propose.after", "The controller has answered; the leader was not told."),
+    Failpoint(
+        "isr.commit.before", "The metadata has another in-sync set; the leader goes by the old."
+    ),
+    Failpoint("isr.commit.after", "The leader goes by the new in-sync set; nobody was told."),
+    Failpoint("follower.append.before", "Batches of the leader are here; no byte is written."),
+    Failpoint("follower.append.after", "They are in the page cache; the leader was not told."),
+    Failpoint("follower.claim", "The leader is about to be told what is held here."),
 )
 NAMES: Final = frozenset(row.name for row in FAILPOINTS)
 

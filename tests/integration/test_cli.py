@@ -102,7 +102,7 @@ def test_people_get_a_table(ottla: Ottla) -> None:
     ottla.done("topics", "create", "table", "--partitions", "2")
     lines = ottla.done("topics", "describe", "table").decode().splitlines()
     assert lines[0].startswith("topic table, 2 partitions, replication factor 1, id ")
-    assert lines[1].split() == ["partition", "leader", "epoch", "replicas", "isr"]
+    assert lines[1].split() == ["partition", "leader", "epoch", "replicas", "isr", "elr"]
     assert [line.split()[0] for line in lines[2:]] == ["0", "1"]
     listed = ottla.done("topics", "list").decode().splitlines()
     assert ["table", "2", "1"] in [line.split() for line in listed]

@@ -236,12 +236,10 @@ def test_three_nodes_bear_the_loss_of_the_active_controller(local: Local) -> Non
     assert quorum["leader"] == first
     assert sorted(one["id"] for one in quorum["members"] if one["voter"]) == [1, 2, 3]
 
-    copies = local.ask("topics", "create", "copied")
-    assert (copies.code, copies.err.partition(":")[0]) == (0, "note"), copies
-    refused = local.ask("produce", "copied")
-    assert refused.code == 1
-    assert "topic copied has 3 replicas, and this version refuses writes to it" in refused.err
-    assert local.ask("topics", "delete", "copied").code == 0
+    assert local.ask("topics", "create", "copied", "--partitions", "3").code == 0
+    whole = json.loads(local.ask("topics", "describe", "copied", "--json").out)[0]["partitions"]
+    assert [sorted(one["isr"]) for one in whole] == [[1, 2, 3]] * 3
+    assert [one["problems"] for one in whole] == [[]] * 3
 
     local.done("kill", str(first))
     wait_until(
@@ -255,9 +253,20 @@ def test_three_nodes_bear_the_loss_of_the_active_controller(local: Local) -> Non
     degraded = json.loads(local.ask("health", "--json").out)
     assert degraded["verdict"] == "degraded"
     assert degraded["brokers"]["fenced"] == [first]
+    short = json.loads(local.ask("topics", "describe", "copied", "--json").out)[0]["partitions"]
+    assert all(one["leader"] not in (None, first) for one in short)
+    assert {problem["sentence"] for one in short for problem in one["problems"]} == {
+        f"not in sync: broker {first} (fenced: dead, cut off, or still starting)."
+    }
+    not_proven = local.ask("replicas", "verify", "copied")
+    assert not_proven.code == 1
+    assert f"not compared: node {first} is not there" in not_proven.out
 
     local.done("restart", str(first))
     wait_until(lambda: local.ask("health").code == 0, DEADLINE_S, "the cluster is healthy again")
+    proven = local.ask("replicas", "verify", "copied")
+    assert proven.code == 0, proven.out
+    assert proven.out.count(": identical, ") == 3
     assert local.done("stop") == "Stopped cleanly: node 1, node 2, node 3.\n"
 
 

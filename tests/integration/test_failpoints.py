@@ -14,7 +14,9 @@ pytestmark = pytest.mark.integration
 
 # Reached only by a start that finds something to recover.
 RECOVERY = [point.name for point in FAILPOINTS if point.name.startswith("log.recovery.")]
-PLACES = [point.name for point in FAILPOINTS if point.name not in RECOVERY]
+# The others need a cluster.
+OF_A_LOG = [point.name for point in FAILPOINTS if point.name.startswith(("log.", "state."))]
+PLACES = [name for name in OF_A_LOG if name not in RECOVERY]
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -1,4 +1,4 @@
-"""`make run`, as a newcomer does it: read what it says, type what it says, press Ctrl-C."""
+"""`make run` and `make node`, as a newcomer does it: read, type what it says, press Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
 
@@ -61,10 +63,9 @@ class Terminal:
         return code
 
 
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    listeners = "listeners=CLIENT://127.0.0.1:0,INTERNAL://127.0.0.1:0,HTTP://127.0.0.1:0"
-    made = Terminal("make", "run", f"OPTIONS=log.dirs={tmp_path / 'data'} {listeners}")
+@contextmanager
+def _make(target: str, options: str) -> Iterator[Terminal]:
+    made = Terminal("make", target, f"OPTIONS={options}")
     try:
         yield made
     finally:
@@ -91,7 +92,8 @@ def _typed(terminal: Terminal, title: str) -> str:
     return done.stdout
 
 
-def test_what_make_run_says_can_be_typed_and_ctrl_c_stops_it(terminal: Terminal) -> None:
+def _write_and_read(terminal: Terminal) -> None:
+    """Do what it says."""
     terminal.read_until("Ctrl-C stops it.")
     assert "bootstrap.servers=localhost:" in terminal.said
     assert "created" in _typed(terminal, "make a topic")
@@ -101,6 +103,26 @@ def test_what_make_run_says_can_be_typed_and_ctrl_c_stops_it(terminal: Terminal)
     assert consume is not None
     terminal.said += f"  consumed  {consume[1]} --max-messages 1\n"
     assert _typed(terminal, "consumed") == "hello\n"
-    terminal.press_ctrl_c()
-    assert "node_stopped" in terminal.said
-    print(f"first acknowledged write {written_s:.2f} s after `make run`, with two commands typed")
+    print(f"first acknowledged write after {written_s:.2f} s, with two commands typed")
+
+
+def test_what_make_run_says_can_be_typed_and_ctrl_c_stops_all_nodes(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    try:
+        with _make("run", f"--data {data} --base-port 0") as terminal:
+            _write_and_read(terminal)
+            assert "replication factor 3" in _typed(terminal, "its replicas")
+            terminal.press_ctrl_c()
+            assert "Stopped cleanly: node 1, node 2, node 3." in terminal.said
+    finally:
+        # The nodes are no children of the terminal, and would outlive it if something failed.
+        command = [sys.executable, "-m", "ottla", "cluster", "stop", "--data", str(data)]
+        subprocess.run(command, cwd=ROOT, capture_output=True, timeout=DEADLINE_S, check=False)
+
+
+def test_what_make_node_says_can_be_typed_and_ctrl_c_stops_it(tmp_path: Path) -> None:
+    listeners = "listeners=CLIENT://127.0.0.1:0,INTERNAL://127.0.0.1:0,HTTP://127.0.0.1:0"
+    with _make("node", f"log.dirs={tmp_path / 'data'} {listeners}") as terminal:
+        _write_and_read(terminal)
+        terminal.press_ctrl_c()
+        assert "node_stopped" in terminal.said

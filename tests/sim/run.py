@@ -1,8 +1,9 @@
 """`python -m tests.sim.run --seed 8412 --scenario truncates`, or `--runs 1000` to search.
 
-Two simulators share this line: the log on its disk (`scenarios.py`), and the cluster
-(`cluster/climate.py`), whose scenario `cluster` draws one of its families for each seed, and
-`cluster-wipes` and the like play one family only.
+Three simulators share this line: the log on its disk (`scenarios.py`), the cluster
+(`cluster/climate.py`) and replication (`replication/climate.py`). The scenarios `cluster` and
+`replication` draw one of their families for each seed; `cluster-wipes`, `replication-cuts` and the
+like play one family only.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import traceback
 from ottla.replication.storage import failpoints
 from tests.sim.cluster.climate import ANY, FAMILIES, scenario_of
 from tests.sim.cluster.run import play as play_cluster
+from tests.sim.replication import climate as replication
+from tests.sim.replication.run import play as play_replication
 from tests.sim.scenarios import NOISY, SCENARIOS
 from tests.sim.world import World
 
@@ -21,6 +24,9 @@ STEPS = 60
 FAILURES_MAX = 3
 TOLD_EVERY = 500
 CLUSTER = {scenario_of(family): family for family in (ANY, *FAMILIES)}
+REPLICATION = {
+    replication.scenario_of(family): family for family in (replication.ANY, *replication.FAMILIES)
+}
 
 
 def play(seed: int, scenario: str, steps: int = STEPS) -> World:
@@ -39,9 +45,11 @@ def play(seed: int, scenario: str, steps: int = STEPS) -> World:
 
 
 def play_any(seed: int, scenario: str) -> None:
-    """Run one seed of the log, or of the cluster."""
+    """Run one seed of the log, of the cluster or of replication."""
     if scenario in CLUSTER:
         play_cluster(seed, CLUSTER[scenario])
+    elif scenario in REPLICATION:
+        play_replication(seed, REPLICATION[scenario])
     else:
         play(seed, scenario)
 
@@ -51,10 +59,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--scenario", choices=sorted((*SCENARIOS, *CLUSTER)))
+    parser.add_argument("--scenario", choices=sorted((*SCENARIOS, *CLUSTER, *REPLICATION)))
     given = parser.parse_args()
     seeds = [given.seed] if given.seed is not None else range(given.first, given.first + given.runs)
-    scenarios = [given.scenario] if given.scenario else [*NOISY, ANY]
+    scenarios = [given.scenario] if given.scenario else [*NOISY, ANY, replication.ANY]
     runs, failed = 0, 0
     for scenario in scenarios:
         for seed in seeds:

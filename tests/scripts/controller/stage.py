@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ottla.controller.commands import FenceBroker, UnfenceBroker
+from ottla.controller.commands import FenceBroker, ReportDamage, UnfenceBroker
 from ottla.controller.image import PartitionInfo
 from ottla.controller.liveness import Liveness
 from ottla.controller.outcome import Outcome
@@ -104,6 +104,13 @@ class Stage:
     def do_fence(self, words: list[str], named: dict[str, str]) -> str:
         self.cluster.fence(int(words[0]))
         return self.do_status(words, named)
+
+    def do_damage(self, words: list[str], named: dict[str, str]) -> str:
+        """`damage 1`: the broker, fenced or not, reports that its copy is damaged."""
+        number = int(words[0])
+        damaged = {self.cluster.image.topics["t"].topic_id: (0,)}
+        epoch = self.cluster.broker(number).broker_epoch
+        return self._after(self.cluster.propose(ReportDamage(BrokerId(number), epoch, damaged)))
 
     def do_stop(self, words: list[str], named: dict[str, str]) -> str:
         return self._after(self.cluster.shut_down(int(words[0])))

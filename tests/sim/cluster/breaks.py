@@ -95,6 +95,11 @@ def elect_outside_isr_and_elr(patch: Patch) -> None:
         patch.setattr(module, "settle", settle)
 
 
+def keep_claims_to_what_is_damaged(patch: Patch) -> None:
+    """B4: whoever reports a damaged copy stays in sync with it."""
+    patch.setattr(brokers, "_without_claims", lambda image, broker_id, damaged: [])
+
+
 def let_a_wiped_voter_vote(patch: Patch) -> None:
     """G3, T4: a member with an empty disk votes as if it had one, and nobody looks from where."""
 
@@ -195,6 +200,7 @@ BREAKS = (
     Break(let_members_disagree, "appends", ("I2",)),
     Break(obey_a_request_again, "brokers", ("I4",)),
     Break(go_back_to_older_metadata, "brokers", ("I5",)),
+    Break(keep_claims_to_what_is_damaged, "brokers", ("I7",)),
     Break(keep_the_leader_epoch, "brokers", ("I6",)),
     Break(never_stand_for_election, "elections", ("I9",)),
 )

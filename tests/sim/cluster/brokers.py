@@ -12,16 +12,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.controller.broker_life import BrokerLife, State
-from ottla.controller.commands import NO_BROKER_EPOCH, AlterPartitions, Command
+from ottla.controller.commands import NO_BROKER_EPOCH, AlterPartitions, Command, ReportDamage
 from ottla.controller.delta import Delta, NotFollowed, follow, follow_whole
 from ottla.controller.door import BeatAnswer, Denied, NotActive, Registered, Registration
-from ottla.controller.image import MetadataImage, TopicInfo
+from ottla.controller.image import MetadataImage, PartitionInfo, TopicInfo
 from ottla.controller.lifesigns import (
     BeatAnswered,
     CloseLine,
     Die,
     Effect,
     Event,
+    FenceWanted,
     Followed,
     OpenLine,
     Recovered,
@@ -84,6 +85,9 @@ class BrokerProcess(Process):
         )
         self._requests: Requests | None = None
         self._asked: dict[int, tuple[bytes, Done]] = {}
+        self.is_offline = False
+        # Copies that the controllers are told of before they unfence this life.
+        self._damaged: list[Copy] = []
         self._wants_whole = False
 
     # ── Life ──────────────────────────────────────────────────────────────────────────────────
@@ -100,7 +104,10 @@ class BrokerProcess(Process):
         ):
             self._repeat(loop, every_ms, self.life)
         self.drive(RegistrationWanted(now_ms=world.schedule.now_ms))
-        self.drive(Recovered(damaged={}, now_ms=world.schedule.now_ms))
+        damaged = {place: copy for place, copy in self.copies.items() if copy.is_failed}
+        self._damaged = list(damaged.values())
+        told = {key: tuple(sorted(n for one, n in damaged if one == key)) for key, _ in damaged}
+        self.drive(Recovered(damaged=told, now_ms=world.schedule.now_ms))
 
     def stop(self) -> None:
         self.is_up = False
@@ -144,6 +151,10 @@ class BrokerProcess(Process):
         """Tell the real core what happened, and do what it wants."""
         for effect in self.core.step(event):
             self._do(effect)
+        if self.core.state is State.UNFENCED:
+            for copy in self._damaged:
+                copy.begin_anew()
+            self._damaged = []
         if self.is_up and self.core.state is State.MAY_EXIT:
             self.world.schedule.note("broker %d has shut down", self.node_id)
             self.previous_epoch = self.core.broker_epoch or NO_BROKER_EPOCH
@@ -225,6 +236,12 @@ class BrokerProcess(Process):
         if self.is_up:
             self.drive(ShutdownWanted(now_ms=self.world.schedule.now_ms))
 
+    def fail_disk(self) -> None:
+        """Nothing can be read or written any more, until somebody starts it again (rule 48)."""
+        if self.is_up and not self.is_offline:
+            self.is_offline = True
+            self.drive(FenceWanted(now_ms=self.world.schedule.now_ms))
+
     # ── Metadata ──────────────────────────────────────────────────────────────────────────────
 
     def _pull(self) -> None:
@@ -304,13 +321,17 @@ class BrokerProcess(Process):
         me, now_ms = self.image.brokers.get(BrokerId(self.node_id)), self.world.schedule.now_ms
         if self.broker_epoch is None or me is None or me.incarnation != self.incarnation:
             return
+        if self.is_offline:
+            return
         for topic in self.image.topics.values():
             for index, partition in enumerate(topic.partitions):
                 if self.node_id not in partition.replicas:
                     continue
                 copy = self.copies.setdefault((topic.topic_id, index), Copy())
                 self._ask_too_late(copy, partition.partition_epoch)
-                if partition.leader == self.node_id:
+                if copy.is_failed:
+                    self._give_up(copy, (topic.topic_id, index), partition)
+                elif partition.leader == self.node_id:
                     self._lead(copy, topic, index)
                 elif partition.leader is not None and self.slow_until_ms <= now_ms:
                     self._fetch(copy, topic, index, partition.leader)
@@ -334,6 +355,19 @@ class BrokerProcess(Process):
                     copy.pending = None
 
             self.ask(command, done)
+
+    def _give_up(self, copy: Copy, place: Place, partition: PartitionInfo) -> None:
+        """Report the damage, and again whenever somebody believes in this copy (rule 55)."""
+        has_claim = self.node_id in (*partition.isr, *partition.elr)
+        if copy.is_reporting or (copy.was_reported and not has_claim) or self.core.is_fenced:
+            return
+
+        def done(outcome: Outcome) -> None:
+            copy.is_reporting, copy.was_reported = False, outcome.refusal is None
+
+        copy.is_reporting = True
+        damaged = {place[0]: (place[1],)}
+        self.ask(ReportDamage(BrokerId(self.node_id), self.broker_epoch or 0, damaged), done)
 
     def _ask_too_late(self, copy: Copy, partition_epoch: int) -> None:
         """Say once more what was said as a leader: a wish that lay in some queue meanwhile.
@@ -362,7 +396,8 @@ class BrokerProcess(Process):
             now = self.image.topic_by_id(topic.topic_id)
             # Only if nothing has changed since it asked (rule 45).
             is_same = now is not None and now.partitions[index].leader_epoch == epoch
-            if is_same and copy.log == mine:
+            is_well = not copy.is_failed and not self.is_offline
+            if is_same and is_well and copy.log == mine:
                 copy.follow(log)
 
         taken = self._later(take)
@@ -381,6 +416,8 @@ class BrokerProcess(Process):
         copy, topic = self.copies.get(place), self.image.topic_by_id(place[0])
         if copy is None or copy.epoch != epoch or topic is None:
             return None
+        if copy.is_failed or self.is_offline:
+            return None
         partition = topic.partitions[place[1]]
         known = self.image.brokers.get(BrokerId(follower))
         if partition.leader_epoch != epoch or partition.leader != self.node_id:
@@ -390,6 +427,7 @@ class BrokerProcess(Process):
         if copy.log[: len(log)] == log:
             copy.ends[follower] = len(log)
             copy.broker_epochs[follower] = broker_epoch
+            copy.fetched_at[follower] = partition.partition_epoch
             if len(log) == len(copy.log) or self.world.dice.random() < 0.5:
                 copy.heard_ms[follower] = self.world.schedule.now_ms
             self._commit(copy, topic, place[1])

@@ -68,6 +68,8 @@ BROKER_FAULTS = {
     "kill_broker": 6,
     "start_brokers": 4,
     "wipe_broker": 2,
+    "fail_broker_disk": 2,
+    "damage_copy": 3,
     "cut_broker": 3,
     "stop_broker": 2,
     "break_heartbeats": 2,

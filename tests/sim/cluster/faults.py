@@ -40,6 +40,9 @@ class Faults:
             controller.power.cut_at = None
             if not controller.disk_has_failed:
                 controller.plan.rules.clear()
+        for broker in self.world.brokers.values():
+            if broker.is_offline:
+                self.world.stop_broker(broker)
         self.start_members()
         self.start_brokers()
 
@@ -221,6 +224,36 @@ class Faults:
             self.world.stop_broker(broker)
         self.world.schedule.note("broker %d loses its disk", broker.node_id)
         broker.wipe()
+
+    def fail_broker_disk(self) -> None:
+        """A disk is full. The broker stays, and asks to be fenced; later somebody makes room."""
+        broker = self._some_broker()
+        life = broker.life
+
+        def start_anew() -> None:
+            if broker.life == life and broker.is_up:
+                self.world.stop_broker(broker)
+
+        self.world.schedule.note("the disk of broker %d fails", broker.node_id)
+        broker.fail_disk()
+        self.world.schedule.after(400 + self.dice.randrange(800), "room", start_anew)
+
+    def damage_copy(self) -> None:
+        """Bad bytes are found in one of several good copies of a partition."""
+        broker, image = self._some_broker(), self.world.invariants.newest
+        places = [
+            (topic.topic_id, index)
+            for topic in (() if image is None else image.topics.values())
+            for index, partition in enumerate(topic.partitions)
+            if len(partition.isr) > 1
+        ]
+        others = [one.copies for one in self.world.brokers.values()]
+        for place in places:
+            is_failed = any(place in them and them[place].is_failed for them in others)
+            if broker.is_up and place in broker.copies and not is_failed:
+                self.world.schedule.note("a copy of broker %d is damaged", broker.node_id)
+                broker.copies[place].is_failed = True
+                return
 
     def cut_broker(self) -> None:
         self.network.cut_off(self._some_broker().node_id)

@@ -43,17 +43,30 @@ class Copy:
     broker_epochs: dict[int, int] = field(default_factory=dict)
     pending: Pending | None = None
     watermark: int = 0
+    # At which partition epoch each follower has fetched last.
+    fetched_at: dict[int, int] = field(default_factory=dict)
     # The last in-sync set with somebody new in it that it asked for as a leader.
     asked: PartitionChange | None = None
+    # Bad bytes were found in it: it is not served, not written and not led by any more, until a
+    # later life has told the controllers and begins anew.
+    is_failed: bool = False
+    # Whether a report of that is under way, and whether one was obeyed in this life.
+    is_reporting: bool = False
+    was_reported: bool = False
 
     def forget(self) -> None:
         """The process ended."""
         self.epoch, self.pending, self.watermark, self.asked = -1, None, 0, None
+        self.is_reporting = self.was_reported = False
+
+    def begin_anew(self) -> None:
+        """The controllers know that it is damaged: it is copied again, from the beginning."""
+        self.log, self.is_failed = [], False
 
     def lead(self, epoch: int, now_ms: int, isr: tuple[int, ...]) -> None:
         if self.epoch != epoch:
             self.epoch, self.epoch_start, self.pending = epoch, len(self.log), None
-            self.ends, self.broker_epochs = {}, {}
+            self.ends, self.broker_epochs, self.fetched_at = {}, {}, {}
             self.heard_ms = dict.fromkeys(isr, now_ms)
 
     def follow(self, leader_log: list[Record]) -> None:
@@ -95,6 +108,8 @@ class Copy:
             broker = image.brokers.get(BrokerId(one))
             is_far = self.ends.get(one, -1) >= max(self.watermark, self.epoch_start)
             is_same = broker is not None and broker.broker_epoch == self.broker_epochs.get(one)
+            # Asked for after a fetch, and never for an old fetch's sake (rule 37).
+            is_same &= self.fetched_at.get(one) == partition.partition_epoch
             if is_far and is_same and image.is_active(BrokerId(one)):
                 kept.append(one)
         wanted = tuple(one for one in partition.replicas if one in kept)

@@ -258,6 +258,9 @@ class World:
             # Of a disk that was lost the controller hears when the broker registers again.
             if image.brokers[node].directory_id == broker.directory_id:
                 copy = broker.copies.get(place)
+                if copy is not None and copy.is_failed:
+                    # It reports that until it is obeyed, and leads nobody meanwhile.
+                    continue
                 self.committed.check(place, node, [] if copy is None else copy.log, partition)
 
     def commit(self, place: Place, records: list[Record], broker: int) -> None:

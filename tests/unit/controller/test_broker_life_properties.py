@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.controller.broker_life import BrokerLife, State
@@ -20,6 +20,7 @@ from ottla.controller.lifesigns import (
     Die,
     Effect,
     Event,
+    FenceWanted,
     Followed,
     OpenLine,
     Recovered,
@@ -48,11 +49,15 @@ class World:
     question: Register | SendBeat | None = None
     asked: int | None = None
     sent_ms: dict[int, int] = field(default_factory=dict)
-    # When the newest beat was sent that was answered with "unfenced".
-    heard_ms: int | None = None
+    # Since the last answer to the contrary: who was told "unfenced", by the version of the answer,
+    # and when the beat was sent.
+    heard: list[tuple[int, int]] = field(default_factory=list)
+    version: int = 0
     is_dead: bool = False
+    wants_fence: bool = False
 
     def step(self, event: Event) -> None:
+        self.wants_fence |= isinstance(event, FenceWanted)
         for effect in self.life.step(event):
             self.do(effect)
         if self.life.wake_ms is None:
@@ -68,8 +73,9 @@ class World:
             case OpenLine(node_id):
                 assert self.line is None
                 self.line = node_id
-            case SendBeat(number, _):
+            case SendBeat(number, beat):
                 assert self.line is not None
+                assert beat.wants_fence == self.wants_fence
                 self.question, self.asked = effect, self.line
                 self.sent_ms[number] = self.now_ms
             case CloseLine():
@@ -96,10 +102,10 @@ class World:
             if isinstance(answer, Registered | Denied):
                 answer = None
             if isinstance(answer, BeatAnswer):
-                is_heard = answer.refusal is None and not answer.is_fenced
-                self.heard_ms = self.sent_ms[question.number] if is_heard else None
-                if answer.refusal not in (None, ErrorCode.STALE_BROKER_EPOCH):
-                    self.heard_ms = None
+                if answer.refusal is None and not answer.is_fenced:
+                    self.heard.append((answer.version, self.sent_ms[question.number]))
+                else:
+                    self.heard.clear()
             self.step(BeatAnswered(number=question.number, answer=answer, now_ms=self.now_ms))
         elif question is not None:
             if isinstance(answer, BeatAnswer):
@@ -109,6 +115,7 @@ class World:
 
     def follow(self, version: int) -> None:
         own = BrokerInfo(US, "h", 1, broker_epoch=EPOCH, incarnation=OURS, is_fenced=True)
+        self.version = version
         brokers = {US: own} if version >= EPOCH else {}
         image = MetadataImage(version, "test", BrokerId(1), brokers, controller_epoch=version // 9)
         self.step(Followed(image=image, now_ms=self.now_ms))
@@ -119,7 +126,7 @@ ANSWERS = st.one_of(
     st.sampled_from([NotActive(None), *map(NotActive, CONTROLLERS)]),
     st.just(Registered(EPOCH)),
     st.just(Denied(ErrorCode.REQUEST_TIMED_OUT, "Too slow.")),
-    st.sampled_from([BeatAnswer(), BeatAnswer(is_fenced=False)]),
+    st.builds(BeatAnswer, is_fenced=st.booleans(), version=st.integers(-1, 150)),
     st.just(BeatAnswer(ErrorCode.STALE_BROKER_EPOCH)),
 )
 STEPS = st.lists(
@@ -128,6 +135,7 @@ STEPS = st.lists(
         st.tuples(st.just("pass"), st.integers(0, SESSION_MS)),
         st.tuples(st.just("follow"), st.integers(1, 60)),
         st.tuples(st.just("recover"), st.none()),
+        st.tuples(st.just("fence"), st.none()),
     ),
     max_size=60,
 )
@@ -146,11 +154,8 @@ def _world() -> World:
     return world
 
 
-@given(STEPS)
-def test_whatever_controllers_answer_the_broker_finds_the_one_that_is_there(
-    steps: list[tuple[str, object]],
-) -> None:
-    world = _world()
+def _play(world: World, steps: list[tuple[str, object]]) -> int:
+    """Let everything happen in turn; return how far the metadata has come."""
     version = 0
     for what, value in steps:
         match what, value:
@@ -161,18 +166,40 @@ def test_whatever_controllers_answer_the_broker_finds_the_one_that_is_there(
             case "follow", int(more):
                 version += more
                 world.follow(version)
+            case "fence", _:
+                world.step(FenceWanted(now_ms=world.now_ms))
             case _:
                 world.step(Recovered(damaged={}, now_ms=world.now_ms))
-        is_heard = world.life.is_heard(world.now_ms)
-        assert not is_heard or world.heard_ms is not None
-        if world.heard_ms is not None:
-            assert is_heard <= (world.now_ms < world.heard_ms + SESSION_MS)
+        # Rule 13: of a beat within the session, and nothing that was known then is unknown here.
+        if world.life.is_heard(world.now_ms):
+            assert any(
+                known <= world.version and world.now_ms < sent_ms + SESSION_MS
+                for known, sent_ms in world.heard
+            )
         assert world.life.broker_epoch in (None, EPOCH)
+    return version
+
+
+# Rule 13: fenced and unfenced at 50, while the metadata is still at 40.
+@example(
+    [
+        ("follow", EPOCH),
+        ("answer", Registered(EPOCH)),
+        ("answer", BeatAnswer(is_fenced=False, version=50)),
+    ]
+)
+@given(STEPS)
+def test_whatever_controllers_answer_the_broker_finds_the_one_that_is_there(
+    steps: list[tuple[str, object]],
+) -> None:
+    world = _world()
+    version = _play(world, steps)
     # Now controller 2 is active and answers everything; the others say so.
     world.follow(version + EPOCH)
     world.step(Recovered(damaged={}, now_ms=world.now_ms))
     deadline_ms = world.now_ms + SESSION_MS + 3 * BEAT_MS
-    while not (world.life.is_heard(world.now_ms) and world.life.heard_by == 2):
+    was_told = False
+    while not was_told:
         assert world.now_ms <= deadline_ms, world.life.describe()
         if world.question is None:
             world.pass_time(10)
@@ -181,6 +208,10 @@ def test_whatever_controllers_answer_the_broker_finds_the_one_that_is_there(
         elif isinstance(world.question, Register):
             world.answer(Registered(EPOCH))
         else:
-            is_ready = world.question.beat.is_recovered
-            world.answer(BeatAnswer(is_fenced=not is_ready))
-    assert world.life.state is State.UNFENCED
+            beat = world.question.beat
+            was_told = beat.is_recovered and beat.wants_fence == world.wants_fence
+            world.answer(BeatAnswer(is_fenced=beat.wants_fence or not beat.is_recovered))
+    assert world.life.heard_by == 2
+    is_fenced = world.wants_fence
+    assert world.life.state is (State.FENCED if is_fenced else State.UNFENCED)
+    assert world.life.is_heard(world.now_ms) is not is_fenced

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.controller.commands import PartitionChange, ReportDamage
 from ottla.controller.election import is_fsync, min_insync_of
 from ottla.controller.image import PartitionInfo
 from ottla.proto.ids import BrokerId
@@ -30,6 +31,8 @@ class Disk:
         self.boot = 1
         # The leader epoch in which the leader knows how far this copy is (rule 22).
         self.fetched_epoch = 0
+        # Bad bytes were found in it: it is neither served nor written any more in this life.
+        self.is_failed = False
 
     def sync(self) -> None:
         self.synced = len(self.records)
@@ -60,6 +63,7 @@ class World:
         leader = self.partition.leader
         if leader is not None:
             held = self.disks[leader].records
+            assert not self.disks[leader].is_failed
             told = f"{self.partition} holds {held}, and {self.committed} is committed"
             assert held[: len(self.committed)] == self.committed, told
 
@@ -74,6 +78,8 @@ class World:
     def fetch(self, number: int, dice: int) -> None:
         leader = self.partition.leader
         if leader is None or leader == number or not self.is_up(number):
+            return
+        if self.disks[number].is_failed:
             return
         disk, source = self.disks[number], self.disks[leader].records
         while disk.records != source[: len(disk.records)]:
@@ -106,7 +112,9 @@ class World:
     def join(self, number: int, dice: int) -> None:
         self.fetch(number, dice)
         leader = self.partition.leader
-        if leader is not None and number != leader and self.is_up(number):
+        # A leader asks for whoever has fetched, and who has failed does not.
+        is_fetching = self.is_up(number) and not self.disks[number].is_failed
+        if leader is not None and number != leader and is_fetching:
             wanted = sorted({*self.partition.isr, number})
             self.cluster.alter(leader, self.cluster.change(wanted))
 
@@ -150,6 +158,24 @@ class World:
         for one in BROKERS:
             self._register(one)
 
+    def find_bad_bytes(self, number: int, dice: int) -> None:
+        """A broker gives up its copy; the next life begins with an empty one."""
+        disk, cluster = self.disks[number], self.cluster
+        disk.records, disk.synced, disk.is_failed = [], 0, True
+        where = {cluster.image.topics["t"].topic_id: (0,)}
+        late = self._late_wish(number)
+        cluster.ok(ReportDamage(BrokerId(number), cluster.broker(number).broker_epoch, where))
+        if late is not None:
+            assert cluster.alter_one(*late) is not None
+        assert number not in {*self.partition.isr, *self.partition.elr}
+
+    def _late_wish(self, number: int) -> tuple[int, PartitionChange] | None:
+        """Return the wish of a leader to take the broker in, from before it failed."""
+        leader = self.partition.leader
+        if leader is None or leader == number:
+            return None
+        return leader, self.cluster.change(sorted({*self.partition.isr, number}))
+
     def lose_disk(self, number: int, dice: int) -> None:
         disk = self.disks[number]
         disk.records, disk.synced, disk.directory = [], 0, disk.directory + 10
@@ -172,6 +198,7 @@ class World:
     def _register(self, number: int, **fields: int) -> None:
         disk = self.disks[number]
         disk.fetched_epoch = -1
+        disk.is_failed = False
         told = {"directory": disk.directory, "boot": disk.boot, **fields}
         assert self.cluster.register(number, **told).refusal is None
 
@@ -199,6 +226,7 @@ STEPS: list[Callable[[World, int, int], None]] = [
     World.cut_power,
     World.cut_all_power,
     World.lose_disk,
+    World.find_bad_bytes,
     World.stop,
     World.set_minimum,
     World.set_durability,

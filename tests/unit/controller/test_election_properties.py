@@ -33,12 +33,12 @@ class Naive:
         unclean: bool,
     ) -> None:
         old = self.isr | self.elr
-        isr = {one for one in target if one in active}
+        isr = {one for one in target if one in active} - lost
         claims = old - isr - lost
         if self.leader not in isr:
             good = [one for one in replicas if one in active and one in isr]
             fair = [one for one in replicas if one in active and one in claims]
-            rest = [one for one in replicas if one in active]
+            rest = [one for one in replicas if one in active and one not in lost]
             if good:
                 self.leader = good[0]
             elif fair:
@@ -111,11 +111,13 @@ def test_elections_agree_with_the_rules_word_for_word(
             naive.isr,
             naive.elr,
         )
-        _require_invariants(partition, after, terms)
+        _require_invariants(partition, after, terms, turn.lost)
         partition = after
 
 
-def _require_invariants(before: PartitionInfo, after: PartitionInfo, terms: Terms) -> None:
+def _require_invariants(
+    before: PartitionInfo, after: PartitionInfo, terms: Terms, lost: frozenset[BrokerId]
+) -> None:
     replicas = set(after.replicas)
     # E1
     assert set(after.isr) <= replicas & terms.active
@@ -130,6 +132,7 @@ def _require_invariants(before: PartitionInfo, after: PartitionInfo, terms: Term
     if len(after.isr) >= min(terms.min_insync, len(after.replicas)):
         assert not after.elr
     # Rule 16: without the topic's word nobody leads who may lack records.
+    assert lost.isdisjoint({*after.isr, *after.elr})
     if after.leader != before.leader and after.leader is not None and not terms.is_unclean_allowed:
         assert after.leader in {*before.isr, *before.elr}
         assert after.last_unclean_epoch == before.last_unclean_epoch

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.controller.image import BrokerInfo
-from ottla.controller.liveness import GATHER_MS, RETRY_MS, Liveness
+from ottla.controller.liveness import AGAIN_MIN_MS, GATHER_MS, RETRY_MS, Liveness
 from ottla.controller.sightings import (
     AcceptRegistration,
     AnswerHeartbeat,
@@ -175,7 +175,7 @@ def test_rule_11a_a_probe_that_finds_another_incarnation_fences_at_once(stage: S
 def test_rule_11a_anything_else_waits_for_the_session(stage: Stage, verdict: Verdict) -> None:
     stage.broke(2)
     assert stage.probed(2, verdict) == []
-    assert stage.wait(SESSION_MS - 1, beating=[1, 3]) == []
+    assert _fenced(stage.wait(SESSION_MS - 1, beating=[1, 3])) == []
     assert _fenced(stage.wait(1, beating=[1, 3])) == [2]
 
 
@@ -372,7 +372,9 @@ def test_rule_7_a_registration_while_the_stream_is_broken_waits_for_the_probe(
 def test_rule_7_a_registration_sends_a_probe_if_none_is_under_way(stage: Stage) -> None:
     stage.broke(2)
     stage.probed(2, Verdict.SILENCE)
+    # Now, and not when it would have been its turn again.
     assert stage.asks(2, 900) == [Probe(TWO, 12, some_id(102))]
+    assert stage.wait(AGAIN_MIN_MS, beating=[1, 3]) == []
     (answer,) = stage.probed(2, Verdict.SAME_INCARNATION)
     assert isinstance(answer, RefuseRegistration)
 

@@ -63,7 +63,7 @@ def test_rule_8_any_damage_is_reported_in_commands_that_are_small_enough(
 
 
 def test_of_every_command_it_is_decided_whether_a_broker_may_propose_it() -> None:
-    own = {TakeOffice, RegisterBroker, FenceBroker, UnfenceBroker, ReportDamage, BeginShutdown}
+    own = {TakeOffice, RegisterBroker, FenceBroker, UnfenceBroker, BeginShutdown}
     assert {kind.command for kind in KINDS} - FORWARDED == own
     assert not own & FORWARDED
 

@@ -29,7 +29,7 @@ from ottla.controller.door import (
 from ottla.controller.image import ClusterDefaults, MetadataImage
 from ottla.controller.liveness import Liveness
 from ottla.controller.machine import MetadataMachine
-from ottla.controller.office import Requests, commands_for
+from ottla.controller.office import Requests, commands_for, heard
 from ottla.controller.outcome import Outcome
 from ottla.controller.port import ConfigKind, TopicDefaults
 from ottla.controller.proposal import NO_REQUEST, Proposal, encode_proposal
@@ -41,7 +41,6 @@ from ottla.controller.sightings import (
     AnswerHeartbeat,
     BrokersChanged,
     Effect,
-    HeartbeatCame,
     Probe,
     ProbeAnswered,
     ProposeFence,
@@ -174,16 +173,7 @@ class FakeLine:
             return NotActive(door.hint())
         if door.beat_answers:
             return door.beat_answers.pop(0)
-        event = HeartbeatCame(
-            broker_id=beat.broker_id,
-            broker_epoch=beat.broker_epoch,
-            applied_version=beat.applied_version,
-            is_recovered=beat.is_recovered,
-            wants_shutdown=beat.wants_shutdown,
-            damaged=beat.damaged,
-            now_ms=cluster.now(),
-        )
-        answer = cluster.judge(cluster.liveness.step(event))
+        answer = cluster.judge(cluster.liveness.step(heard(beat, cluster.now())))
         await door.pass_out()
         self._require_whole()
         assert isinstance(answer, AnswerHeartbeat)

@@ -16,7 +16,7 @@ from ottla.node.housekeeping import Housekeeping
 from ottla.node.metrics import Metrics
 from ottla.node.options import NodeOptions
 from ottla.proto.errors import InvariantError, StorageError
-from ottla.proto.ids import LeaderEpoch, TopicPartition
+from ottla.proto.ids import TopicPartition
 from ottla.replication.log.manager import LogManager
 from ottla.replication.log.state import NO_TOPIC_ID
 from ottla.replication.replica import Replica
@@ -24,6 +24,7 @@ from ottla.replication.replicas import Replicas
 from ottla.replication.storage.failpoints import arm, disarm_all
 from ottla.replication.storage.memory import MemoryStateStore
 from tests.builders import NOW_MS, produced, small_settings
+from tests.replicas import all_synced, surroundings, view
 from tests.unit.replication.log.scarce import ScarceFiles
 
 if TYPE_CHECKING:
@@ -58,11 +59,11 @@ class House:
         )
         self.manager = LogManager(self.files, MemoryStateStore(), "/data", lambda topic: settings)
         self.manager.open(now_ms=NOW_MS)
-        self.replicas = Replicas(self.manager, executor, observe_sync=lambda seconds: None)
+        self.replicas = Replicas(self.manager, executor, surroundings(executor))
         here = {TopicPartition("t", index): NO_TOPIC_ID for index in range(3)}
         self.manager.adopt(self.manager.make(here))
         for partition in here:
-            self.replicas.lead(partition, LeaderEpoch(0))
+            self.replicas.lead(partition, view())
         options = NodeOptions(load_node_options(path=None, environment={}, flags=EVERY_MILLISECOND))
         broker = HouseBroker(self.replicas, options, Clock(), Metrics(version="test"))
         self.keeping = keeper(cast("Broker", broker), executor)
@@ -71,7 +72,7 @@ class House:
         for replica in self.replicas:
             for _ in range(count):
                 replica.append([produced((b"k", b"a" * 100))], now_ms=NOW_MS)
-            await replica.commit.synced(replica.log.end_offset)
+            await all_synced(replica)
         return list(self.replicas)
 
 

@@ -18,6 +18,7 @@ from ottla.node.http import JSON, Answer
 from ottla.node.metrics import Metrics
 from ottla.node.status import (
     PARTITIONS_MAX,
+    FollowerStatus,
     NodeStatus,
     PartitionStatus,
     cluster_readings,
@@ -27,10 +28,12 @@ from ottla.node.status import (
     replica_readings,
     status_answer,
 )
-from ottla.proto.ids import BrokerId, LeaderEpoch, TopicPartition
+from ottla.proto.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from ottla.replication.log.log import Log
+from ottla.replication.progress import FetchClaim
 from ottla.replication.replica import Replica
 from tests.builders import OneLog, append, committed
+from tests.replicas import surroundings, view
 
 ME = BrokerId(1)
 OTHER = BrokerId(2)
@@ -152,6 +155,8 @@ def test_status_has_the_node_and_its_partitions() -> None:
             "isr": [1],
             "isr_min": 1,
             "offline": None,
+            "elr": [],
+            "followers": [],
         }
     ]
     assert "note" not in told
@@ -234,7 +239,20 @@ def test_partitions_that_need_a_look_are_counted_where_they_are_led() -> None:
         "underreplicatedpartitions": 2,
         "underminisrpartitioncount": 1,
         "atminisrpartitioncount": 1,
+        "ottla_replication_lag_max": 0,
     }
+
+
+def test_the_slowest_follower_of_all_that_is_led_here_is_told() -> None:
+    three = (
+        FollowerStatus(OTHER, True, 20, 5),
+        FollowerStatus(BrokerId(3), False, 11, 14),
+        FollowerStatus(BrokerId(4), False, None, None),
+    )
+    behind = replace(PARTITION, followers=three)
+    elsewhere = replace(behind, leader=OTHER)
+    assert _replica_gauges(PARTITION, behind)["ottla_replication_lag_max"] == 14
+    assert _replica_gauges(elsewhere)["ottla_replication_lag_max"] == 0
 
 
 def test_the_active_controller_tells_of_the_cluster() -> None:
@@ -266,17 +284,11 @@ def test_a_controller_that_was_deposed_says_so_before_it_hears_who_took_office()
 
 def _replicas(log: Log, *partitions: TopicPartition) -> list[Replica]:
     # Nothing is synced here, so no thread is ever started.
-    executor = ThreadPoolExecutor(1)
-    return [
-        Replica(
-            partition,
-            log,
-            executor,
-            leader_epoch=LeaderEpoch(5),
-            observe_sync=lambda _: None,
-        )
-        for partition in partitions
-    ]
+    around = surroundings(ThreadPoolExecutor(1))
+    replicas = [Replica(partition, log, around) for partition in partitions]
+    for replica in replicas:
+        replica.leader_epoch = LeaderEpoch(5)
+    return replicas
 
 
 def test_a_replica_tells_what_its_log_and_the_metadata_say() -> None:
@@ -297,6 +309,34 @@ def test_a_replica_tells_what_its_log_and_the_metadata_say() -> None:
     assert (known.size_bytes, known.segment_count) == (log.size_bytes, len(log.segments))
     # A partition that is in no image any more does no harm.
     assert (unknown.leader, unknown.replicas) == (None, ())
+
+
+def test_a_leader_tells_how_far_its_followers_are() -> None:
+    log = OneLog().create()
+    append(log, b"one", b"two")
+    (replica,) = _replicas(log, TopicPartition("t", 0))
+
+    async def led() -> None:
+        replica.lead(view(1, 2, 3, epoch=LeaderEpoch(5), isr=(ME, OTHER)))
+
+    asyncio.run(led())
+    claim = FetchClaim(LeaderEpoch(5), Offset(1), Offset(1), log.epochs.latest, True)
+    assert replica.fetched(OTHER, 1, claim) is None
+    (status,) = partition_statuses([replica], _image(ME), lambda _: 1)
+    assert status.followers == (
+        FollowerStatus(OTHER, True, 1, 1),
+        FollowerStatus(BrokerId(3), False, None, None),
+    )
+    # Also while the metadata is ahead of the replica.
+    (status,) = partition_statuses([replica], _image(OTHER), lambda _: 1)
+    assert len(status.followers) == 2
+
+
+def test_a_replica_that_has_failed_says_why_it_serves_nothing() -> None:
+    (replica,) = _replicas(OneLog().create(), TopicPartition("t", 0))
+    replica.fail("it lacks records")
+    (status,) = partition_statuses([replica], _image(OTHER), lambda _: 1)
+    assert (status.offline, status.followers) == ("it lacks records", ())
 
 
 def test_options_are_worked_out_once_for_topics_that_say_the_same() -> None:

@@ -109,6 +109,42 @@ def test_a_shutdown_without_controllers_ends_with_its_time() -> None:
     asyncio.run(story())
 
 
+def test_rule_48_a_broker_whose_disk_failed_is_fenced_and_stays_so() -> None:
+    async def story() -> None:
+        controllers = Controllers(1, 2)
+        async with broker(controllers) as one:
+            await one.up()
+            one.line.want_fence("the disk is full")
+            one.line.want_fence("and more")
+            await until(lambda: controllers.image.brokers[US].is_fenced and one.line.is_fenced)
+            assert one.line.fence_reason == "the disk is full"
+            assert not one.is_heard()
+            # Also for the next controller, and however long it beats.
+            controllers.elect(2)
+            await until(lambda: bool(controllers.doors[2].lines))
+            await until(lambda: len(controllers.doors[2].lines[-1].beats) > 5)
+            assert controllers.image.brokers[US].is_fenced
+            assert one.state() is State.FENCED
+            assert await one.line.shut_down(5_000)
+
+    asyncio.run(story())
+
+
+def test_rule_48_a_disk_that_fails_while_a_node_starts_keeps_it_fenced() -> None:
+    async def story() -> None:
+        controllers = Controllers(1)
+        async with broker(controllers) as one:
+            one.line.want_fence("the disk is full")
+            await one.line.register()
+            one.line.recovered({})
+            unfenced = asyncio.ensure_future(one.line.unfenced())
+            await until(lambda: len(controllers.doors[1].lines[0].beats) > 5)
+            assert not unfenced.done()
+            unfenced.cancel()
+
+    asyncio.run(story())
+
+
 def test_who_never_registered_shuts_down_at_once() -> None:
     async def story() -> None:
         controllers = Controllers(1)

@@ -63,8 +63,9 @@ def _labels(row: MetricRow) -> tuple[str, ...]:
 
 def _is_looked_up(row: MetricRow) -> bool:
     looked_up = ("kafka_log_", "kafka_server_replica", "kafka_controller_", "kafka_server_raft_")
-    ours = ("ottla_quorum_", "ottla_metadata_", "ottla_broker_")
-    return row.name.startswith((*looked_up, *ours))
+    ours = ("ottla_quorum_", "ottla_metadata_", "ottla_broker_", "ottla_replication_")
+    is_counted_here = row.kind == "counter" and row.name.startswith("kafka_server_replica")
+    return row.name.startswith((*looked_up, *ours)) and not is_counted_here
 
 
 # ── The table ─────────────────────────────────────────────────────────────────────────────────
@@ -298,3 +299,37 @@ def test_lateness_of_the_loop_is_observed() -> None:
     delay = asyncio.run(run())
     assert delay.sum >= 0
     assert delay.counts[1] == 0
+
+
+# ── Replication ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted", "code", "counts"),
+    [
+        ((1, 2, 3), (1, 2), 0, (1, 0, 0)),
+        ((1, 2), (1, 2, 3), 0, (0, 1, 0)),
+        ((1, 2), (1, 3), 0, (1, 1, 0)),
+        # A leader that says only that it is in office.
+        ((1,), (1,), 0, (0, 0, 0)),
+        ((1, 2, 3), (1, 2), 7, (0, 0, 1)),
+    ],
+)
+def test_in_sync_sets_are_counted_by_what_became_of_them(
+    before: tuple[int, ...], wanted: tuple[int, ...], code: int, counts: tuple[int, int, int]
+) -> None:
+    metrics = Metrics(version="1.2.3")
+    metrics.replication.isr_answered(before, wanted, code)
+    names = ("isrshrinks", "isrexpands", "failedisrupdates")
+    found = [_value(metrics, f"kafka_server_replicamanager_{name}_total") for name in names]
+    assert tuple(found) == counts
+
+
+def test_bytes_of_copies_are_counted_apart_from_those_of_clients() -> None:
+    metrics = Metrics(version="1.2.3")
+    metrics.replication.bytes_in += 5
+    metrics.replication.bytes_out += 7
+    prefix = "kafka_server_brokertopicmetrics_"
+    assert _value(metrics, f"{prefix}replicationbytesin_total") == 5
+    assert _value(metrics, f"{prefix}replicationbytesout_total") == 7
+    assert _value(metrics, f"{prefix}bytesin_total") == 0

@@ -22,6 +22,8 @@ from ottla.replication.replicas import Replicas
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.memory import MemoryFiles, MemoryStateStore
 from tests.builders import NOW_MS, produced
+from tests.replicas import surroundings
+from tests.unit.node.nobody_fetches import NobodyFetches
 
 ME = BrokerId(1)
 EMPTY = MetadataImage(0, "c", ME, {ME: BrokerInfo(ME, "localhost", 9092)})
@@ -61,9 +63,11 @@ class Place:
             disk.files, MemoryStateStore(disk.records), "/data", lambda name: LogSettings()
         )
         self.report: StartReport = self.manager.open(now_ms=NOW_MS)
-        self.replicas = Replicas(self.manager, executor, observe_sync=lambda seconds: None)
+        self.replicas = Replicas(self.manager, executor, surroundings(executor))
         options = NodeOptions(load_node_options(path=None, environment={}, flags={}))
-        self.reconcile = Reconcile(ME, self.replicas, options, Metrics(version="test"))
+        self.reconcile = Reconcile(
+            ME, self.replicas, options, Metrics(version="test"), NobodyFetches()
+        )
 
     async def begin(self, first: MetadataImage) -> None:
         await self.reconcile.begin(first, self.report.damaged)

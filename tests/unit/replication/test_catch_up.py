@@ -17,6 +17,7 @@ from ottla.replication.settings import LogSettings
 from ottla.replication.storage.failpoints import arm, disarm_all
 from ottla.replication.storage.memory import MemoryStateStore
 from tests.builders import NOW_MS, OneLog, append
+from tests.replicas import all_synced, surroundings, view
 from tests.unit.replication.log.scarce import ScarceFiles
 from tests.unit.replication.log.test_group_commit import FakePier
 from tests.unit.replication.test_replica import Scene, Someone, play, settled
@@ -98,7 +99,7 @@ def test_a_sync_that_cannot_even_be_prepared_is_told_and_is_no_bug() -> None:
         (call,) = someone.calls
         assert "too many open files" in call
         with pytest.raises(StorageError, match="too many open files"):
-            await scene.replica.commit.synced(Offset(end))
+            await all_synced(scene.replica)
         assert bugs == []
         files.give_all()
         scene.replica.catch_up()
@@ -135,8 +136,8 @@ def test_v1_what_a_start_could_not_sync_is_synced_and_visible_once_it_is_led() -
 
     async def story() -> None:
         with ThreadPoolExecutor(1) as executor:
-            replicas = Replicas(second, executor, observe_sync=lambda seconds: None)
-            replicas.lead(HERE, LeaderEpoch(0))
+            replicas = Replicas(second, executor, surroundings(executor))
+            replicas.lead(HERE, view())
             await replicas.close()
         assert found.high_watermark == 1
 

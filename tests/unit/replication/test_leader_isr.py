@@ -7,7 +7,6 @@ import pytest
 from ottla.proto.errors import ErrorCode, InvariantError
 from ottla.proto.ids import BrokerId, LeaderEpoch
 from ottla.replication.leader import IsrProposal
-from ottla.replication.progress import NEVER_MS
 from tests.scripts.replication.led import EPOCH, LAG_MS, Led, proposed, view
 
 NONE = ErrorCode.NONE
@@ -331,22 +330,20 @@ def test_rule_69_one_partition_epoch_has_one_in_sync_set() -> None:
         led.told(isr=(1, 2))
 
 
-# ── Words for others ──────────────────────────────────────────────────────────────────────────
-
-
-def test_rule_13_the_quietest_of_those_who_might_lead_counts() -> None:
+def test_rule_35_after_a_long_rest_who_had_everything_has_the_whole_lag_for_what_comes() -> None:
     led = Led(view(1, 2))
-    assert led.core.last_heard_ms() == NEVER_MS
-    led.now_ms = 40
     led.fetch(2, 10)
-    assert led.core.last_heard_ms() == 40
-    led.learn(1, elr=(2, 3))
-    assert led.core.last_heard_ms() == NEVER_MS
-    led.now_ms = 50
-    led.fetch(3, 10)
-    assert led.core.last_heard_ms() == 40
-    led.learn(1, elr=())
-    assert led.core.last_heard_ms() is None
+    led.now_ms = 100 * LAG_MS
+    led.append(11)
+    led.core.check_isr(led.now_ms)
+    assert proposed(led) is None
+    led.now_ms += LAG_MS + 1
+    led.append(12)
+    led.core.check_isr(led.now_ms)
+    assert proposed(led) == (1,)
+
+
+# ── Words for others ──────────────────────────────────────────────────────────────────────────
 
 
 def test_rule_8_the_leader_swears_once_all_have_synced_what_the_change_found() -> None:

@@ -14,7 +14,8 @@ from ottla.proto.ids import Offset, TopicPartition
 from ottla.replication.replica import Replica
 from ottla.replication.storage.faults import FaultRule
 from ottla.replication.storage.ports import Files
-from tests.builders import EPOCH, NOW_MS, OneLog, faulty_files, produced, small_settings
+from tests.builders import NOW_MS, OneLog, faulty_files, produced, small_settings
+from tests.replicas import surroundings, view
 
 HERE = TopicPartition("t", 0)
 GONE = RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t-0 was deleted.")
@@ -76,9 +77,8 @@ class Scene:
     def __init__(self, *, fsync: bool = True, files: Files | None = None) -> None:
         self.pier = Pier()
         log = OneLog(small_settings(fsync=fsync), files=files).create()
-        self.replica = Replica(
-            HERE, log, self.pier, leader_epoch=EPOCH, observe_sync=lambda seconds: None
-        )
+        self.replica = Replica(HERE, log, surroundings(self.pier))
+        self.replica.lead(view(is_fsync=fsync))
 
     def write(self, *values: bytes) -> int:
         """Append one batch and return the offset behind it."""
@@ -93,7 +93,7 @@ class Scene:
 
     def committed(self, offset: int) -> Someone:
         someone = Someone()
-        assert not self.replica.when_committed(Offset(offset), someone)
+        assert self.replica.when_committed(Offset(offset), someone) is None
         return someone
 
 
@@ -124,7 +124,7 @@ def test_with_pagecache_what_is_appended_is_held_and_nobody_waits_for_the_disk()
         log = scene.replica.log
         assert (log.held_offset, log.high_watermark) == (2, 2)
         assert scene.replica.when_held(Offset(end), Someone())
-        assert scene.replica.when_committed(Offset(end), Someone())
+        assert scene.replica.when_committed(Offset(end), Someone()) is ErrorCode.NONE
         await settled()
         assert scene.pier.count == 0
 
@@ -138,7 +138,7 @@ def test_who_asks_for_what_is_held_does_not_wait() -> None:
         await scene.pier.let_go()
         someone = Someone()
         assert scene.replica.when_held(Offset(end), someone)
-        assert scene.replica.when_committed(Offset(end), someone)
+        assert scene.replica.when_committed(Offset(end), someone) is ErrorCode.NONE
         assert someone.calls == []
         assert scene.replica.waiting_count == 0
 

@@ -166,8 +166,11 @@ def test_ctrl_c_is_exit_code_130_and_no_traceback() -> None:
     assert (result.exit_code, result.output) == (130, "\n")
 
 
-@pytest.mark.parametrize("command", [["topics", "list"], ["configs", "describe", "topic", "t"]])
-def test_topics_and_configs_load_neither_the_server_nor_confluent_kafka(
+@pytest.mark.parametrize(
+    "command",
+    [["topics", "list"], ["configs", "describe", "topic", "t"], ["replicas", "verify", "t"]],
+)
+def test_looking_and_changing_load_neither_the_server_nor_confluent_kafka(
     command: list[str], nobody: str
 ) -> None:
     arguments = json.dumps([*command, "--bootstrap-server", nobody])

@@ -21,6 +21,7 @@ from ottla.node.kafka.requests import Handler, Request
 from ottla.node.metrics import Metrics
 from ottla.node.options import NodeOptions
 from ottla.node.reconcile import Reconcile
+from ottla.proto.ids import BrokerId
 from ottla.proto.kafka import apis
 from ottla.proto.kafka.apis import ApiRow
 from ottla.proto.kafka.decode import decode_request, decode_response
@@ -33,8 +34,10 @@ from ottla.replication.replicas import Replicas
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.memory import MemoryFiles, MemoryStateStore
 from tests.builders import NOW_MS
+from tests.replicas import all_synced, catch_up, surroundings
 from tests.unit.node.kafka.one_door import CLUSTER_ID, Cluster, OneDoor
 from tests.unit.node.kafka.stage import CountedIds
+from tests.unit.node.nobody_fetches import NobodyFetches
 
 ROOT: Final = "/data"
 T = TypeVar("T")
@@ -108,7 +111,7 @@ class Desk:
     def write(self, topic: str, *batches: bytes) -> Replica:
         """Append batches, and let them be committed."""
         replica = self.write_only(topic, *batches)
-        self.run(replica.commit.synced(replica.log.end_offset))
+        self.run(all_synced(replica))
         return replica
 
     def write_only(self, topic: str, *batches: bytes) -> Replica:
@@ -120,6 +123,13 @@ class Desk:
         for batch in batches:
             log.append_as_leader(batch, epoch=replica.leader_epoch, now_ms=NOW_MS)
         return replica
+
+    def copy(self, topic: str, *followers: int) -> None:
+        """Play followers that have fetched everything, and hold it."""
+        replica = self.replica(topic)
+        for one in followers:
+            epoch = self.cluster.broker(one).broker_epoch
+            catch_up(replica, BrokerId(one), broker_epoch=epoch)
 
 
 class Place:
@@ -155,8 +165,8 @@ def open_desk(place: Place | None = None, **flags: str) -> Iterator[Desk]:
     manager = LogManager(place.files, place.states, ROOT, settings_of)
     report = manager.open(now_ms=NOW_MS)
     with ThreadPoolExecutor(1) as executor, asyncio.Runner() as runner:
-        replicas = Replicas(manager, executor, observe_sync=lambda seconds: None)
-        reconcile = Reconcile(options.node_id, replicas, options, metrics)
+        replicas = Replicas(manager, executor, surroundings(executor, me=options.node_id))
+        reconcile = Reconcile(options.node_id, replicas, options, metrics, NobodyFetches())
         broker = Broker(
             node_id=options.node_id,
             cluster_id=CLUSTER_ID,

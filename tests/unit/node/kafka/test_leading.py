@@ -6,34 +6,40 @@ in the metadata.
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
-from ottla.node.kafka.connection import Connection
-from ottla.node.kafka.dispatch import Dispatch
-from ottla.node.kafka.memory import ReceiveMemory
-from ottla.proto.errors import RemoteProtocolError
+from ottla.controller.image import MetadataImage
+from ottla.node.kafka.leading import require_standing
+from ottla.proto.errors import RequestError
+from ottla.proto.ids import BrokerId, LeaderEpoch
 from ottla.proto.kafka import apis
-from ottla.proto.kafka.apis import ApiRow
-from ottla.proto.kafka.decode import decode_response
-from ottla.proto.kafka.encode import encode_request
-from ottla.proto.kafka.framing import read_response_head, request_frame
 from ottla.proto.kafka.message import Message
-from ottla.proto.kafka.uuids import UUID
 from tests.builders import produced
+from tests.replicas import HeardFeed
 from tests.unit.node.kafka.asking_for_offsets import listed
+from tests.unit.node.kafka.asking_for_records import (
+    CLOSED,
+    Scene,
+    ask,
+    endpoints,
+    found,
+    question,
+    read,
+    topic_id,
+    until,
+    wish,
+    write,
+    written,
+)
 from tests.unit.node.kafka.desk import Desk, Place, open_desk
 from tests.unit.node.kafka.guest import settled
 
-DEADLINE_S = 10
-NOT_LEADER, UNKNOWN, NOT_ENOUGH_REPLICAS, FENCED, UNKNOWN_EPOCH = 6, 3, 19, 74, 75
-LATEST = -1
-CLOSED = "closed"
-Leader = tuple[int, int] | None
+OUT_OF_RANGE, UNKNOWN, NOT_LEADER, STORAGE, FENCED, UNKNOWN_EPOCH = 1, 3, 6, 56, 74, 75
+LATEST, OF_LARGEST_TIME = -1, -3
+SESSION_MS = 2_000
 
 
 @pytest.fixture
@@ -58,141 +64,14 @@ def desk() -> Iterator[Desk]:
         yield opened
 
 
-class Scene:
-    """One connection to the broker."""
+class Elsewhere:
+    """A controller whose newest image has moved a topic on by one epoch."""
 
-    request_bytes_max = 1 << 20
-
-    def __init__(self, desk: Desk) -> None:
-        self.dispatch = Dispatch(desk.broker)
-        self.memory = ReceiveMemory()
-        self.refusals: list[str] = []
-        ours, self.client = socket.socketpair()
-        for sock in (ours, self.client):
-            sock.setblocking(False)
-        self.connection = Connection(ours, "guest", 1, self, 0)
-
-    async def send(self, row: ApiRow, version: int, fields: dict[str, Any]) -> None:
-        frame = request_frame(row, version, 1, "test", encode_request(row, version, fields))
-        await asyncio.get_running_loop().sock_sendall(self.client, frame)
-
-    async def read(self, row: ApiRow, version: int) -> Message | str:
-        size = int.from_bytes(await self._read(4), "big")
-        if not size:
-            return CLOSED
-        frame = await self._read(size)
-        _, at = read_response_head(row, version, frame)
-        return decode_response(row, version, frame[at:])
-
-    async def _read(self, size: int) -> bytes:
-        loop, read = asyncio.get_running_loop(), b""
-        while len(read) < size:
-            chunk = await asyncio.wait_for(
-                loop.sock_recv(self.client, size - len(read)), DEADLINE_S
-            )
-            if not chunk:
-                break
-            read += chunk
-        return read
-
-    # -- what a connection needs ---------------------------------------------------------------
-
-    def serve(self, connection: Connection, frame: memoryview) -> None:
-        self.dispatch.serve(connection, frame)
-
-    def protocol_broken(self, connection: Connection, error: RemoteProtocolError) -> None:
-        self.refusals.append(str(error))
-
-    def closed(self, connection: Connection, reason: str) -> None: ...
-
-    def now_ms(self) -> int:
-        return 0
-
-
-def ask(desk: Desk, row: ApiRow, version: int, fields: dict[str, Any]) -> Message | str:
-    async def run() -> Message | str:
-        scene = Scene(desk)
-        try:
-            await scene.send(row, version, fields)
-            return await scene.read(row, version)
-        finally:
-            scene.connection.close("the story is over")
-            scene.client.close()
-
-    return desk.run(run())
-
-
-def topic_id(desk: Desk, topic: str) -> UUID:
-    return desk.broker.controller.image.topics[topic].topic_id
-
-
-def wish(acks: int, topic: str, id_: UUID, index: int = 0) -> dict[str, Any]:
-    partition = {"index": index, "records": produced(b"v")}
-    data = {"name": topic, "topic_id": id_, "partition_data": [partition]}
-    return {"transactional_id": None, "acks": acks, "timeout": 1000, "topic_data": [data]}
-
-
-def write(
-    desk: Desk, topic: str, *, version: int = 13, acks: int = -1, index: int = 0
-) -> Message | str:
-    return ask(desk, apis.PRODUCE, version, wish(acks, topic, topic_id(desk, topic), index))
-
-
-def written(answer: Message | str) -> tuple[int, Leader]:
-    """Return the code of the only partition, and who leads it as far as that is told."""
-    assert isinstance(answer, Message)
-    one = answer.responses[0].partition_responses[0]
-    return one.error_code, _leader(one)
-
-
-def read(
-    desk: Desk, topic: str, *, version: int = 17, index: int = 0, epoch: int = -1
-) -> Message | str:
-    return ask(desk, apis.FETCH, version, question(desk, topic, index=index, epoch=epoch))
-
-
-def question(
-    desk: Desk, topic: str, *, index: int = 0, epoch: int = -1, wait_ms: int = 0
-) -> dict[str, Any]:
-    partition = {
-        "partition": index,
-        "current_leader_epoch": epoch,
-        "fetch_offset": 0,
-        "last_fetched_epoch": -1,
-        "log_start_offset": -1,
-        "partition_max_bytes": 1000,
-    }
-    named = {"topic": topic, "topic_id": topic_id(desk, topic), "partitions": [partition]}
-    return {
-        "replica_id": -1,
-        "max_wait": wait_ms,
-        "min_bytes": 1,
-        "max_bytes": 1000,
-        "isolation_level": 0,
-        "session_id": 0,
-        "session_epoch": -1,
-        "topics": [named],
-        "forgotten_topics_data": [],
-        "rack_id": "",
-    }
-
-
-def found(answer: Message | str) -> tuple[int, Leader]:
-    assert isinstance(answer, Message)
-    one = answer.responses[0].partitions[0]
-    return one.error_code, _leader(one)
-
-
-def _leader(one: Message) -> Leader:
-    told = one.get("current_leader")
-    if told is None or told.leader_id == -1:
-        return None
-    return told.leader_id, told.leader_epoch
-
-
-def endpoints(answer: Message | str) -> list[tuple[int, str, int]]:
-    assert isinstance(answer, Message)
-    return [(one.node_id, one.host, one.port) for one in answer.get("node_endpoints", ())]
+    def __init__(self, image: MetadataImage, topic: str) -> None:
+        info = image.topics[topic]
+        (one,) = info.partitions
+        moved = replace(one, leader_epoch=LeaderEpoch(one.leader_epoch + 1))
+        self.image = replace(image, topics={topic: replace(info, partitions=(moved,))})
 
 
 # ── Produce and Fetch ─────────────────────────────────────────────────────────────────────────
@@ -248,44 +127,183 @@ def test_one_who_leads_elsewhere_spoils_no_neighbour(desk: Desk) -> None:
 # ── Alone with its word (rule 13) ─────────────────────────────────────────────────────────────
 
 
-def test_rule_13_a_leader_that_no_controller_hears_serves_nothing_another_may_lead(
-    desk: Desk,
+def unheard(desk: Desk, *ages_ms: int | None) -> None:
+    """No controller answers; broker 2 was heard so long ago by the leader of "first", or never."""
+    desk.broker.is_heard = lambda: False
+    for age_ms in ages_ms:
+        at_ms = None if age_ms is None else desk.broker.clock.monotonic_ms() - age_ms
+        desk.replica("first").feeds[BrokerId(2)] = HeardFeed(at_ms)
+
+
+def delete(desk: Desk, topic: str) -> int:
+    doomed = {"partition_index": 0, "offset": -1}
+    answer = desk.ask(
+        apis.DELETE_RECORDS, 2, timeout=100, topics=[{"name": topic, "partitions": [doomed]}]
+    )
+    code: int = answer["topics"][0]["partitions"][0]["error_code"]
+    return code
+
+
+def end_of_epoch(desk: Desk, topic: str, epoch: int) -> int:
+    wanted = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": epoch}
+    answer = desk.ask(
+        apis.OFFSET_FOR_LEADER_EPOCH,
+        4,
+        replica_id=-1,
+        topics=[{"topic": topic, "partitions": [wanted]}],
+    )
+    code: int = answer["topics"][0]["partitions"][0]["error_code"]
+    return code
+
+
+def outcomes(desk: Desk, topic: str) -> dict[str, int]:
+    """Return what is answered to everything that writes, or looks at the end."""
+    return {
+        "produce acks=1": written(write(desk, topic, acks=1))[0],
+        "fetch at the end": found(read(desk, topic, offset=desk.replica(topic).log.end_offset))[0],
+        "fetch beyond it": found(read(desk, topic, offset=1_000))[0],
+        "latest": listed(desk, LATEST, topic=topic)[0],
+        "of the largest time": listed(desk, OF_LARGEST_TIME, topic=topic)[0],
+        "of a time to come": listed(desk, 2**60, topic=topic)[0],
+        "end of this epoch": end_of_epoch(desk, topic, 0),
+        "delete": delete(desk, topic),
+    }
+
+
+NOTHING_IS_DONE = {
+    "produce acks=1": NOT_LEADER,
+    "fetch at the end": NOT_LEADER,
+    # Not OFFSET_OUT_OF_RANGE: the new leader may have come so far, and the consumer would start
+    # over.
+    "fetch beyond it": NOT_LEADER,
+    "latest": NOT_LEADER,
+    "of the largest time": NOT_LEADER,
+    "of a time to come": NOT_LEADER,
+    "end of this epoch": NOT_LEADER,
+    "delete": NOT_LEADER,
+}
+ALL_IS_DONE = dict.fromkeys(NOTHING_IS_DONE, 0) | {"fetch beyond it": OUT_OF_RANGE}
+
+
+@pytest.mark.parametrize("age_ms", [None, SESSION_MS, SESSION_MS * 100])
+def test_rule_13_a_leader_that_no_controller_hears_does_nothing_that_another_may_do(
+    desk: Desk, age_ms: int | None
 ) -> None:
-    desk.broker.is_heard = lambda: False
-    code, _ = written(write(desk, "first"))
-    assert code == NOT_LEADER
-    answer = read(desk, "first")
-    assert isinstance(answer, Message)
-    assert answer.responses[0].partitions[0].error_code == NOT_LEADER
-
-
-def test_rule_13_where_nobody_else_can_lead_it_goes_on_without_controllers(desk: Desk) -> None:
-    desk.broker.is_heard = lambda: False
-    assert written(write(desk, "here")) == (0, None)
-
-
-# ── Until followers copy ──────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("acks", [1, -1])
-def test_nothing_is_written_that_nobody_would_copy(desk: Desk, acks: int) -> None:
-    answer = write(desk, "first", acks=acks)
-    assert written(answer) == (NOT_ENOUGH_REPLICAS, None)
-    assert isinstance(answer, Message)
-    assert "do not copy yet" in answer.responses[0].partition_responses[0].error_message
+    unheard(desk, age_ms)
+    assert outcomes(desk, "first") == NOTHING_IS_DONE
     assert desk.replica("first").log.end_offset == 0
 
 
-def test_who_wants_no_answers_is_told_so_by_closing(desk: Desk) -> None:
-    assert write(desk, "first", acks=0) == CLOSED
-    assert write(desk, "there", acks=0) == CLOSED
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_rule_13_no_acks_let_a_leader_write_that_may_be_replaced(desk: Desk, acks: int) -> None:
+    unheard(desk, None)
+    answer = write(desk, "first", acks=acks)
+    assert answer == CLOSED if acks == 0 else written(answer) == (NOT_LEADER, None)
+    assert desk.replica("first").log.end_offset == 0
 
 
-def test_what_nobody_has_written_is_read_as_nothing(desk: Desk) -> None:
-    answer = read(desk, "first")
-    assert found(answer) == (0, None)
+def test_rule_13b_while_the_others_follow_it_the_leader_needs_no_controller(desk: Desk) -> None:
+    desk.write("first", produced(b"a"))
+    desk.copy("first", 2)
+    # Within the session for as long as this test may take.
+    unheard(desk, -60_000)
+    assert outcomes(desk, "first") == ALL_IS_DONE
+
+
+def test_rule_13c_where_nobody_else_can_lead_it_goes_on_without_controllers(desk: Desk) -> None:
+    unheard(desk)
+    assert outcomes(desk, "here") == ALL_IS_DONE
+
+
+def test_rule_13_what_is_committed_may_be_read_until_the_leader_hears_of_another(
+    desk: Desk,
+) -> None:
+    desk.write("first", produced(b"a"))
+    desk.copy("first", 2)
+    unheard(desk, None)
+    assert found(read(desk, "first")) == (0, None)
+    assert listed(desk, -2, topic="first")[0] == 0
+    # Of what was written before it was cut off, who waits for more hears that it may have moved.
+    assert found(read(desk, "first", offset=1)) == (NOT_LEADER, None)
+
+
+def test_rule_13_who_waited_in_vain_hears_that_the_leader_may_have_moved(desk: Desk) -> None:
+    async def story() -> Message | str:
+        scene = Scene(desk)
+        try:
+            await scene.send(apis.FETCH, 17, question(desk, "first", wait_ms=50))
+            await until(lambda: len(scene.dispatch.fetch.waiting) == 1)
+            unheard(desk, None)
+            return await scene.read(apis.FETCH, 17)
+        finally:
+            scene.close()
+
+    assert found(desk.run(story())) == (NOT_LEADER, None)
+
+
+def test_rule_13_who_is_only_proposed_may_lead_already(desk: Desk) -> None:
+    cluster = desk.cluster
+    cluster.configure("first", min__insync__replicas=1)
+    cluster.alter(1, cluster.change([1], topic="first"))
+    desk.tell()
+    unheard(desk, None)
+    # Nobody else is in sync, or could be.
+    assert written(write(desk, "first", acks=1)) == (0, None)
+    desk.copy("first", 2)
+    core = desk.replica("first").leader
+    assert core is not None
+    assert core.proposed is not None
+    assert written(write(desk, "first", acks=1)) == (NOT_LEADER, None)
+
+
+def test_rule_13_newer_metadata_counts_before_the_replica_has_heard_of_it(desk: Desk) -> None:
+    unheard(desk)
+    replica = desk.replica("here")
+    image = desk.broker.controller.image
+    desk.broker.controller = Elsewhere(image, "here")  # type: ignore[assignment]
+    with pytest.raises(RequestError, match="NOT_LEADER_OR_FOLLOWER"):
+        require_standing(desk.broker, replica)
+
+
+@pytest.mark.parametrize(("topic", "acks"), [("first", -1), ("first", 1), ("here", 1)])
+def test_rule_13_is_asked_again_when_a_produce_is_acknowledged(
+    desk: Desk, topic: str, acks: int
+) -> None:
+    # Once, when the batch is written; from then on nobody answers.
+    heard = iter([True])
+    desk.broker.is_heard = lambda: next(heard, False)
+
+    async def story() -> Message | str:
+        scene = Scene(desk)
+        try:
+            fields = wish(acks, topic, topic_id(desk, topic), timeout_ms=60_000)
+            await scene.send(apis.PRODUCE, 13, fields)
+            await until(lambda: desk.replica(topic).log.held_offset == 1)
+            if topic == "first":
+                desk.copy(topic, 2)
+            return await scene.read(apis.PRODUCE, 13)
+        finally:
+            scene.close()
+
+    code, _ = written(desk.run(story()))
+    assert code == (0 if topic == "here" else NOT_LEADER)
+    assert desk.replica(topic).log.end_offset == 1
+
+
+def test_rule_44_a_replica_that_may_lack_what_is_committed_does_not_lead(desk: Desk) -> None:
+    desk.replica("first").fail("it lacks records")
+    desk.replica("second").fail("it lacks records")
+    answer = write(desk, "first")
+    assert written(answer) == (STORAGE, None)
     assert isinstance(answer, Message)
-    assert answer.responses[0].partitions[0].high_watermark == 0
+    assert answer.responses[0].partition_responses[0].error_message == "it lacks records"
+    assert found(read(desk, "first")) == (STORAGE, None)
+    # Where another one leads, that one is to be asked.
+    assert written(write(desk, "second")) == (NOT_LEADER, (2, 0))
+
+
+def test_who_wants_no_answers_is_told_so_by_closing(desk: Desk) -> None:
+    assert write(desk, "there", acks=0) == CLOSED
 
 
 # ── When the leader changes ───────────────────────────────────────────────────────────────────
@@ -314,8 +332,7 @@ def test_who_waits_for_bytes_hears_that_the_leader_has_moved(desk: Desk) -> None
             await desk.tell_soon()
             return await scene.read(apis.FETCH, 17)
         finally:
-            scene.connection.close("the story is over")
-            scene.client.close()
+            scene.close()
 
     answer = desk.run(story())
     assert found(answer) == (NOT_LEADER, (2, 1))

@@ -13,13 +13,14 @@ import pytest
 
 from ottla.node.kafka.offsets import end_of_epoch
 from ottla.proto.errors import ErrorCode
-from ottla.proto.ids import INT32_MAX, INT64_MAX, LeaderEpoch, Offset, TopicPartition
+from ottla.proto.ids import INT32_MAX, INT64_MAX, BrokerId, LeaderEpoch, Offset, TopicPartition
 from ottla.proto.kafka.apis import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from ottla.replication.epochs import EpochEnd
 from ottla.replication.log import lookup
 from ottla.replication.log.log import Log
 from ottla.replication.log.surgery import delete_records, purge
 from tests.builders import NOW_MS, produced
+from tests.replicas import all_synced, catch_up, view
 from tests.unit.node.kafka.asking_for_offsets import NOTHING, listed, write_five
 from tests.unit.node.kafka.desk import Desk, open_desk
 
@@ -158,14 +159,41 @@ def test_nothing_above_the_high_watermark_is_told(desk: Desk) -> None:
 def test_a_leader_that_does_not_know_its_high_watermark_does_not_guess(
     desk: Desk, version: int, code: int
 ) -> None:
-    replica = desk.replica("t")
-    replica.log.high_watermark = Offset(3)
-    replica.leader_epoch = LeaderEpoch(7)
+    replica = desk.write_only("t", produced(b"seen by some already", timestamps=[6000]))
+
+    async def elected() -> None:
+        replica.lead(view(1, 2, epoch=LeaderEpoch(7)))
+
+    desk.run(elected())
+    assert (replica.log.high_watermark, replica.log.end_offset) == (5, 6)
     assert listed(desk, -1, version=version) == (code, -1, -1, -1)
-    assert listed(desk, 5000, version=version)[0] == code
+    assert listed(desk, 6000, version=version)[0] == code
     # What is certainly committed can be told.
-    assert listed(desk, 2000, version=version) == (0, 2000, 1, 0)
-    assert listed(desk, -2, version=version) == (0, -1, 0, 0)
+    assert listed(desk, 2000, version=version)[:3] == (0, 2000, 1)
+    assert listed(desk, -2, version=version)[:3] == (0, -1, 0)
+    # The follower has it, so it is.
+    desk.run(all_synced(replica))
+    catch_up(replica, BrokerId(2), broker_epoch=1)
+    assert listed(desk, -1, version=version)[:3] == (0, -1, 6)
+
+
+def test_rule_23_a_new_leader_does_not_guess_where_its_own_epoch_ends(desk: Desk) -> None:
+    # Not even the largest time is told, though it is that of a committed record here: the last
+    # leader may have committed, and shown, a larger one.
+    replica = desk.write_only("t", produced(b"seen by some already", timestamps=[10]))
+
+    async def elected() -> None:
+        replica.lead(view(1, 2, epoch=LeaderEpoch(7)))
+
+    desk.run(elected())
+    code = ErrorCode.OFFSET_NOT_AVAILABLE
+    assert listed(desk, -3)[0] == code
+    assert epoch_end(desk, 7) == (code, -1, -1)
+    # Where older epochs end does not change any more.
+    assert epoch_end(desk, 0) == (0, 0, 6)
+    desk.run(all_synced(replica))
+    catch_up(replica, BrokerId(2), broker_epoch=1)
+    assert epoch_end(desk, 7) == (0, 7, 6)
 
 
 def ask_for(desk: Desk, *partitions: tuple[str, int, int]) -> list[tuple[str, int, int, int]]:

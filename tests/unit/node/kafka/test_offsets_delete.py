@@ -12,9 +12,10 @@ from dataclasses import replace
 import pytest
 
 from ottla.proto.errors import ErrorCode
-from ottla.proto.ids import INT64_MAX
+from ottla.proto.ids import INT64_MAX, BrokerId
 from ottla.proto.kafka.apis import DELETE_RECORDS
 from tests.builders import produced, values_of
+from tests.replicas import HeardFeed
 from tests.unit.node.kafka.asking_for_offsets import NOTHING, listed, write_five
 from tests.unit.node.kafka.desk import Desk, Place, open_desk
 
@@ -55,6 +56,14 @@ def test_a_log_begins_where_it_is_told_to_and_never_earlier_again(desk: Desk) ->
         assert listed(desk, -2)[2] == start
     assert listed(desk, -1) == (0, -1, 5, 0)
     assert listed(desk, 0) == NOTHING
+
+
+def test_followers_are_told_that_the_log_begins_later(desk: Desk) -> None:
+    feed = desk.replica("t").feeds[BrokerId(2)] = HeardFeed()
+    assert deleted(desk, ("t", 0, 2)) == [("t", 0, 0, 2)]
+    assert feed.committed_count == 1
+    assert deleted(desk, ("t", 0, INT64_MAX)) == [("t", 0, ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
+    assert feed.committed_count == 1
 
 
 @pytest.mark.parametrize("version", range(DELETE_RECORDS.low, DELETE_RECORDS.high + 1))

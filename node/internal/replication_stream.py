@@ -1,0 +1,250 @@
+"""The follower's end of replication streams: dials one leader, again and again, and pulls.
+
+All that this broker fetches from one leader goes over one stream, with a connection of its own:
+answers are larger than anything else that nodes say, and must not stand before a heartbeat.
+
+Not here: what is asked for and what becomes of it (`ottla.replication.pulling`), which leaders are
+followed (`ottla.node.fetchers`), the other end (`replication_service.py`).
+
+D1  one stream at a time, and one puller on it, which is told of every new one
+D2  a leader that is away costs one log line, and a dial every second; one that has moved or started
+    again is dialled at once
+D3  what is no answer ends the stream, never the task
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+
+import grpc
+
+from ottla.node.internal.channels import Channels
+from ottla.node.internal.identity import WhoIAm
+from ottla.node.internal.peers import Told, reason_of, resolve
+from ottla.node.internal.replication_service import EPOCH_KEY, FOLLOWER_KEY, PULL
+from ottla.node.internal.service import CLUSTER_KEY, NODE_KEY
+from ottla.node.internal.two_way import Voice, until_first_ends
+from ottla.node.logs import logger
+from ottla.proto.errors import OttlaError, RemoteProtocolError
+from ottla.proto.ids import BrokerId
+from ottla.proto.kafka.uuids import UUID
+from ottla.proto.options.endpoints import Address
+
+_log = logger("internal.replication")
+
+PAUSE_MIN_S: Final = 0.05
+PAUSE_MAX_S: Final = 1.0
+_CONNECT_S: Final = 3.0
+
+Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
+
+
+class PullSide(Protocol):
+    """What is behind the follower's end of a stream: a `Puller`."""
+
+    def connected(self) -> None:
+        """Begin anew: there is a new stream, on which nothing was said yet."""
+
+    def next_asks(self) -> list[bytes]: ...
+
+    def take(self, answer: bytes) -> None:
+        """Hear the leader; raise `RemoteProtocolError` if that is no answer."""
+
+    def due_ms(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where a leader is, and which process it is, as the metadata say."""
+
+    address: Address
+    incarnation: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """What a stream needs of the broker that follows."""
+
+    me: WhoIAm
+    channels: Channels
+    broker_epoch: Callable[[], int]
+    now_ms: Callable[[], int]
+    # The largest answer that is taken, looked at whenever a leader is dialled.
+    receive_bytes_max: Callable[[], int]
+
+
+class _BrokenError(OttlaError):
+    """The stream is over, for this reason."""
+
+    def __init__(self, why: str, *, refused: bool = False) -> None:
+        super().__init__(why)
+        self.refused: Final = refused
+
+
+class ReplicationStream:
+    """The way to one leader. `run` until cancelled."""
+
+    def __init__(self, leader: BrokerId, follower: Follower) -> None:
+        self.leader: Final = leader
+        self._follower: Final = follower
+        self._where: Whereabouts | None = None
+        self._has_moved: Final = asyncio.Event()
+        # Set to end a pause.
+        self._is_awaited: Final = asyncio.Event()
+        self._voice: Voice | None = None
+        self._told: Final = Told(_log.bind(leader=leader))
+        # Dials that failed: of several addresses of a name, the next one is tried.
+        self._failures = 0
+
+    @property
+    def is_connected(self) -> bool:
+        return self._voice is not None
+
+    def wake(self) -> None:
+        """Ask the puller soon what it has to say."""
+        if self._voice is not None:
+            self._voice.wake()
+
+    def hurry(self) -> None:
+        """End the pause between two dials: somebody waits for what is followed there now."""
+        self._is_awaited.set()
+
+    def point_at(self, where: Whereabouts) -> None:
+        """Go there from now on; a stream that leads elsewhere, or to an earlier process, ends."""
+        if where != self._where:
+            self._where = where
+            self._has_moved.set()
+            self._is_awaited.set()
+
+    async def run(self, puller: PullSide) -> None:
+        """Keep a stream open until cancelled."""
+        pause_s, loop = PAUSE_MIN_S, asyncio.get_running_loop()
+        while True:
+            if self._where is None:
+                await self._has_moved.wait()
+                continue
+            self._has_moved.clear()
+            self._is_awaited.clear()
+            began_s = loop.time()
+            await self._try_one(self._where, puller)
+            if self._is_awaited.is_set() or loop.time() - began_s > PAUSE_MAX_S:
+                pause_s = PAUSE_MIN_S
+            if not self._has_moved.is_set():
+                # Whoever waited since before has waited for this dial.
+                self._is_awaited.clear()
+            pause_s = await self._pause(pause_s)
+
+    async def _pause(self, pause_s: float) -> float:
+        """Wait before the next dial; return for how long to wait before the one after it."""
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._is_awaited.wait()
+        except TimeoutError:
+            return min(2 * pause_s, PAUSE_MAX_S)
+        return PAUSE_MIN_S
+
+    async def _try_one(self, where: Whereabouts, puller: PullSide) -> None:
+        is_reached = False
+
+        def reached() -> None:
+            nonlocal is_reached
+            is_reached = True
+            self._told.well("leader_connected", address=where.address)
+
+        try:
+            await self._one_stream(where, puller, reached)
+        except _BrokenError as error:
+            away = "leader_refused" if error.refused else "leader_unreachable"
+            event = "leader_lost" if is_reached else away
+            self._told.ill(event, str(error), address=where.address)
+            self._failures += not is_reached
+        except Exception as error:  # noqa: BLE001  # whatever it is, the other partitions go on
+            what = {"message": "the follower's end of a replication stream", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(what)
+
+    async def _one_stream(
+        self, where: Whereabouts, puller: PullSide, reached: Callable[[], None]
+    ) -> None:
+        """Dial and pull until the leader moves; raise `_BrokenError` if the stream ends before."""
+        own = self._follower
+        channel = own.channels.fresh(
+            self.leader,
+            await self._next_address(where.address),
+            receive_bytes_max=own.receive_bytes_max(),
+        )
+        call: Call = channel.stream_stream(PULL)(metadata=self._metadata(), wait_for_ready=False)
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await call.wait_for_connection()
+            await self._pull(call, puller, reached)
+        except grpc.aio.AioRpcError as error:
+            raise _broken(error) from None
+        except TimeoutError:
+            raise _BrokenError("It did not answer in time.") from None
+        except RemoteProtocolError as error:
+            raise _BrokenError(str(error)) from None
+        finally:
+            self._voice = None
+            call.cancel()
+            await channel.close()
+
+    async def _pull(self, call: Call, puller: PullSide, reached: Callable[[], None]) -> None:
+        voice = Voice(puller.next_asks, due_ms=puller.due_ms, now_ms=self._follower.now_ms)
+        self._voice = voice
+        puller.connected()
+        voice.wake()
+        await until_first_ends(
+            self._has_moved.wait(),
+            self._hear(call, puller, voice, reached),
+            self._say(call, voice),
+        )
+
+    async def _hear(
+        self, call: Call, puller: PullSide, voice: Voice, reached: Callable[[], None]
+    ) -> None:
+        is_first = True
+        while isinstance(answer := _as_object(await call.read()), bytes):
+            if is_first:
+                # Only now is it known that the leader serves this broker.
+                is_first = False
+                reached()
+            puller.take(answer)
+            voice.wake()
+        raise _BrokenError("It ended the stream.")
+
+    async def _say(self, call: Call, voice: Voice) -> None:
+        # A write that fails has less to say about it than the read that fails as well.
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            await voice.run(call.write)
+        await self._has_moved.wait()
+
+    def _metadata(self) -> grpc.aio.Metadata:
+        own = self._follower
+        return grpc.aio.Metadata(
+            (NODE_KEY, str(self.leader)),
+            (CLUSTER_KEY, own.me.cluster_id.encode()),
+            (FOLLOWER_KEY, str(own.me.node_id)),
+            (EPOCH_KEY, str(own.broker_epoch())),
+        )
+
+    async def _next_address(self, address: Address) -> Address:
+        try:
+            found = await resolve(address)
+        except OSError as error:
+            raise _BrokenError(f"Its name is not known: {error.strerror or error}.") from None
+        return found[self._failures % len(found)]
+
+
+def _broken(error: grpc.aio.AioRpcError) -> _BrokenError:
+    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        return _BrokenError("It is no broker, or not yet.", refused=True)
+    return _BrokenError(reason_of(error), refused=error.code() is not grpc.StatusCode.UNAVAILABLE)
+
+
+def _as_object(read: object) -> object:
+    """Forget the type: at the end of a stream something else than bytes is read."""
+    return read

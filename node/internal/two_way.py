@@ -1,0 +1,91 @@
+"""What both ends of a replication stream share: saying what there is to say, when it is time.
+
+A side (`Puller`, `Feeder`) calls `wake` whenever it may have something to say, which costs nearly
+nothing. It is asked in the next turn of the event loop, so whatever happens in one turn is said
+at once: the number of messages, not of bytes, is what a stream costs.
+
+Not here: what is said (`ottla.replication`), and how a stream begins and ends
+(`replication_service.py`, `replication_stream.py`).
+
+V1  a side that called `wake` is asked, and so is one whose time has come, once each turn at most
+V2  nothing is asked for while what was said before has not been taken by the other end
+V3  when one of several works ends, none of the others is left behind
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final
+
+
+class Voice:
+    """Says what one side has to say, on one stream. `run` once."""
+
+    def __init__(
+        self,
+        next_frames: Callable[[], Sequence[bytes]],
+        *,
+        due_ms: Callable[[], int | None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._next_frames: Final = next_frames
+        self._due_ms: Final = due_ms
+        self._now_ms: Final = now_ms
+        self._woken: Final = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def run(self, write: Callable[[bytes], Awaitable[object]]) -> None:
+        """Write until cancelled, or until `write` raises."""
+        try:
+            while True:
+                await self._woken.wait()
+                self._woken.clear()
+                while frames := self._next_frames():
+                    for frame in frames:
+                        await write(frame)
+                self._arm()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _arm(self) -> None:
+        """Be woken when the side's time has come.
+
+        A timer that goes off too early stays: it costs a look, and a stream that is busy would set
+        and cancel one for every message.
+        """
+        due_ms = self._due_ms()
+        if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        # A side that has nothing to say although its time has come must not keep the loop busy.
+        wait_s = max(1, due_ms - self._now_ms()) / 1000
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._woken.set()
+
+
+async def until_first_ends(*works: Coroutine[Any, Any, object]) -> None:
+    """Do several things at once until one of them ends; raise what it raised."""
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        # To await them would take a cancellation of this task for one of theirs.
+        await asyncio.wait(tasks)
+    errors = [task.exception() for task in tasks if not task.cancelled()]
+    for error in errors:
+        if error is not None:
+            raise error

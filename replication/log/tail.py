@@ -1,0 +1,83 @@
+"""What a leader has appended and not all have yet, kept in memory for its followers.
+
+A baker who knows that two customers come for each loaf leaves it on the counter until both have
+been there, and does not carry it to the shelf and back.
+
+Chunks lie one after another without gaps, each as it was written to the file. What is committed has
+been fetched by all who are in sync, and goes; whoever is behind reads the file.
+
+Not here: the file (`segment.py`), and when something is committed.
+
+T1  chunks are contiguous: each begins where the one before it ends
+T2  no more bytes are kept than the bound, but for one chunk: the newest, of whatever size
+T3  what is returned is what the file has from that offset on
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from ottla.proto.ids import Offset
+
+TAIL_BYTES_MAX: Final = 8 << 20
+
+
+class _Chunk(NamedTuple):
+    """Whole batches that were written at once."""
+
+    first_offset: Offset
+    next_offset: Offset
+    batches: bytes
+
+
+class Tail:
+    """The newest batches of one log."""
+
+    __slots__ = ("_bytes_max", "_chunks", "size_bytes")
+
+    def __init__(self, bytes_max: int = TAIL_BYTES_MAX) -> None:
+        self._bytes_max: Final = bytes_max
+        self._chunks: Final[deque[_Chunk]] = deque()
+        self.size_bytes = 0
+
+    def add(self, first_offset: Offset, next_offset: Offset, batches: bytes) -> None:
+        """Keep what was just written; the oldest go if it is too much."""
+        chunks = self._chunks
+        if chunks and chunks[-1].next_offset != first_offset:
+            # Something was written that nobody told of here: begin anew (T1).
+            self.clear()
+        chunks.append(_Chunk(first_offset, next_offset, batches))
+        self.size_bytes += len(batches)
+        while self.size_bytes > self._bytes_max and len(chunks) > 1:
+            self.size_bytes -= len(chunks.popleft().batches)
+
+    def drop_below(self, offset: Offset) -> None:
+        """Let go of the chunks that end at `offset` or before it."""
+        chunks = self._chunks
+        while chunks and chunks[0].next_offset <= offset:
+            self.size_bytes -= len(chunks.popleft().batches)
+
+    def clear(self) -> None:
+        self._chunks.clear()
+        self.size_bytes = 0
+
+    def read(self, offset: Offset, bytes_max: int) -> bytes | None:
+        """Return whole batches from `offset` on, or None: they must be read from the file.
+
+        So must those of a chunk that is too large for who asks.
+        """
+        found = list[bytes]()
+        size = 0
+        for chunk in self._chunks:
+            if not found and chunk.first_offset != offset:
+                if chunk.first_offset > offset:
+                    return None
+                continue
+            size += len(chunk.batches)
+            if size > bytes_max:
+                break
+            found.append(chunk.batches)
+        if len(found) == 1:
+            return found[0]
+        return b"".join(found) if found else None

@@ -1,0 +1,94 @@
+"""librdkafka as a writer: idempotent, acks=all, with retries; every delivery report is noted.
+
+Not here: what must hold of what it wrote (`judge.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from ottla.proto.ids import TopicPartition
+from tests.integration.replicated.background import Background
+from tests.integration.replicated.history import Attempt, Fate, History
+
+FOREIGN: Final = "librdkafka"
+# Longer than any outage here: then nothing may be given up.
+DELIVERY_S: Final = 120.0
+_EVERY_S: Final = 0.02
+_FLUSH_S: Final = 60.0
+
+
+class ForeignWriter(Background):
+    """Writes to all partitions of a topic in turn."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        history: History,
+        *,
+        per_s: int,
+        name: str = FOREIGN,
+    ) -> None:
+        super().__init__()
+        self.name: Final = name
+        self.fatal: list[str] = []
+        self._per_s: Final = per_s
+        self._history: Final = history
+        self._places: Final = [TopicPartition(topic, index) for index in range(partitions)]
+        self._producer: Final = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 2,
+                "message.timeout.ms": int(DELIVERY_S * 1000),
+                "retry.backoff.ms": 20,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 500,
+                "error_cb": self._on_error,
+                "log_level": 0,
+            }
+        )
+
+    async def _live(self) -> None:
+        sent, began_s = 0, time.monotonic()
+        while not self.is_over:
+            # As many as are due by now: a slow machine must not make it a slow writer.
+            due = int((time.monotonic() - began_s) * self._per_s)
+            for number in range(sent, due):
+                self._send(self._places[number % len(self._places)])
+            sent = due
+            self._producer.poll(0)
+            await asyncio.sleep(_EVERY_S)
+        left = self._producer.flush(_FLUSH_S)
+        assert left == 0, f"{left} records were not delivered {_FLUSH_S:.0f} s after the last fault"
+
+    def _send(self, place: TopicPartition) -> None:
+        attempt = self._history.begin(self.name, place)
+
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            self._take(attempt, error, message)
+
+        try:
+            self._producer.produce(
+                place.topic, attempt.value, partition=place.partition, on_delivery=on_delivery
+            )
+        except (BufferError, KafkaException) as error:
+            self._history.refuse(attempt, Fate.FAILED, f"not queued: {error}")
+
+    def _take(self, attempt: Attempt, error: KafkaError | None, message: Message) -> None:
+        offset = message.offset()
+        if error is None and offset is not None and offset >= 0:
+            self._history.acknowledge(attempt, offset)
+        else:
+            self._history.refuse(attempt, Fate.UNKNOWN, "" if error is None else error.name())
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self.fatal.append(str(error))

@@ -1,0 +1,129 @@
+"""Leaders die, hang and are asked to go, again and again, while two kinds of writers write.
+
+Three nodes, three replicas, min ISR 2. Before each fault the raw writer writes to a partition that
+the victim leads. Afterwards every acknowledged record is read back at its offset, in order, once;
+replicas have the same batches; no epoch had two leaders. How long the raw writer was not served is
+told by kind: whether the victim was the active controller too makes a difference.
+
+`OTTLA_FIGURES=file` keeps the table as JSON.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.proto.ids import TopicPartition
+from tests.integration.clusters import ClusterNode, make_cluster
+from tests.integration.replicated.figures import Figures
+from tests.integration.replicated.stage import (
+    DEADLINE_S,
+    Stage,
+    kill,
+    on_stage,
+    start_again,
+    terminate,
+)
+from tests.integration.replicated.wire import create_topic, delete_topic, look
+
+pytestmark = pytest.mark.integration
+
+# Far above the goals: a busy machine is slow, and these tests are about safety.
+OUTAGE_MAX_S = 20.0
+MANY = 1000
+
+
+def _pause(node: ClusterNode) -> None:
+    node.pause()
+
+
+def _resume(node: ClusterNode) -> None:
+    node.resume()
+    node.wait_until_ready(DEADLINE_S)
+
+
+FAULTS = {
+    "killed": (kill, start_again),
+    "silent": (_pause, _resume),
+    "SIGTERM": (terminate, start_again),
+}
+
+
+def _kind(fault: str, *, is_active: bool) -> str:
+    return f"{fault}, active controller" if is_active else fault
+
+
+def _strike_many(stage: Stage, figures: Figures, faults: list[str]) -> None:
+    for number, fault in enumerate(faults):
+        # Every other victim is the active controller.
+        victim = stage.choose(is_active=number % 2 == 1)
+        stage.write_where(victim.node_id)
+        # Elections may have moved it meanwhile.
+        is_active = stage.cluster.active_controller() is victim
+        figures.add(stage.strike(_kind(fault, is_active=is_active), victim, *FAULTS[fault]))
+
+
+def _require_bounds(figures: Figures) -> None:
+    slow = [sample for sample in figures.samples if sample.outage_s > OUTAGE_MAX_S]
+    assert not slow, slow
+
+
+def test_a_few_kills_hangs_and_farewells_lose_nothing(tmp_path: Path) -> None:
+    figures = Figures("a few")
+    faults = ["killed", "killed", "SIGTERM", "SIGTERM", "silent", "killed"]
+    with on_stage(make_cluster(tmp_path), seed=1) as stage:
+        _strike_many(stage, figures, faults)
+        figures.tell()
+        stage.judge_all()
+    _require_bounds(figures)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("fault", "count"), [("killed", 50), ("silent", 20), ("SIGTERM", 20)])
+def test_leaders_go_again_and_again_and_nothing_acknowledged_is_lost(
+    fault: str, count: int, tmp_path: Path
+) -> None:
+    figures = Figures(f"{count} times {fault}")
+    with on_stage(make_cluster(tmp_path), seed=count) as stage:
+        try:
+            _strike_many(stage, figures, [fault] * count)
+        finally:
+            figures.tell(outcomes=stage.history.counts())
+        stage.judge_all(twice=True)
+        assert stage.watch is not None
+        assert stage.watch.answers > count, "nobody looked at who leads: this proved nothing"
+    _require_bounds(figures)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", ["killed", "SIGTERM", "silent"])
+def test_a_leader_of_many_partitions_goes(fault: str, tmp_path: Path) -> None:
+    figures = Figures(f"{fault} with {MANY} partitions to lead")
+    with on_stage(make_cluster(tmp_path), seed=3, foreign_per_s=0) as stage:
+        try:
+            for number in range(10):
+                victim = stage.choose(is_active=number % 2 == 1)
+                _strike_leader_of_many(stage, figures, fault, victim, f"many-{number}")
+        finally:
+            figures.tell(outcomes=stage.history.counts())
+        stage.judge_all()
+    _require_bounds(figures)
+
+
+def _strike_leader_of_many(
+    stage: Stage, figures: Figures, fault: str, victim: ClusterNode, topic: str
+) -> None:
+    others = [one for one in stage.brokers if one != victim.node_id]
+    create_topic(stage.addresses, topic, [[victim.node_id, *others]] * MANY)
+    stage.move_to(TopicPartition(topic, stage.dice.randrange(MANY)))
+    stage.topics.append(topic)
+    stage.wait_whole()
+    led = look(stage.addresses, [topic]).values()
+    assert sum(seen.leader == victim.node_id for seen in led) == MANY
+    is_active = stage.cluster.active_controller() is victim
+    figures.add(stage.strike(_kind(fault, is_active=is_active), victim, *FAULTS[fault]))
+    stage.move_to(TopicPartition("raw", 0))
+    with stage.only(topic):
+        assert stage.judged()
+    delete_topic(stage.addresses, topic)

@@ -1,0 +1,309 @@
+"""The leader's end of replication streams, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from ottla.node.internal.channels import Channels
+from ottla.node.internal.replication_service import EPOCH_KEY, FOLLOWER_KEY, PULL
+from ottla.node.internal.service import CLUSTER_KEY, NODE_KEY
+from ottla.node.internal.tls import Tls
+from tests.unit.node.internal.certificates import Authority
+from tests.unit.node.internal.link import (
+    CLUSTER_ID,
+    DEADLINE_S,
+    GARBAGE,
+    Leader,
+    NotedFeeder,
+    following,
+    leader,
+    pulling,
+    run,
+    until,
+)
+from tests.unit.node.internal.stage import listen_to_logs
+
+CALLER: dict[str, str | bytes] = {
+    NODE_KEY: "1",
+    CLUSTER_KEY: CLUSTER_ID.encode(),
+    FOLLOWER_KEY: "2",
+    EPOCH_KEY: "7",
+}
+
+
+class Line:
+    """A stream as somebody opens it who keeps to nothing."""
+
+    def __init__(self, node: Leader, *, tls: Tls | None = None, **changes: str | bytes) -> None:
+        self.channel = Channels(tls).fresh(1, node.address)
+        told = CALLER | {key.replace("_", "-"): value for key, value in changes.items()}
+        method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self.channel.stream_stream(PULL)
+        metadata = grpc.aio.Metadata(*((key, value) for key, value in told.items() if value))
+        self.call = method(metadata=metadata, timeout=DEADLINE_S)
+
+    async def ask(self, frame: bytes) -> None:
+        await self.call.write(frame)
+
+    async def answer(self) -> object:
+        return await self.call.read()
+
+    async def end(self) -> tuple[grpc.StatusCode, str]:
+        """Return how the other end ended it."""
+        found = await self.call.code(), await self.call.details()
+        await self.channel.close()
+        return found
+
+
+def test_frames_go_both_ways_and_what_happens_in_one_turn_is_one_answer() -> None:
+    async def story() -> None:
+        async with leader() as node:
+            line = Line(node)
+            await line.ask(b"first")
+            feeder = await node.fed()
+            for news in (b"a", b"b", b"c"):
+                feeder.tell(news)
+            assert await line.answer() == b"=abc"
+            feeder.tell(b"d")
+            feeder.tell(b"e")
+            await line.ask(b"second")
+            assert await line.answer() == b"=de"
+            assert feeder.heard == [b"first", b"second"]
+            assert node.service.followers == [2]
+            await line.call.done_writing()
+            assert await line.end() == (grpc.StatusCode.OK, "")
+
+    run(story)
+
+
+def test_an_ask_is_answered_with_nothing_when_its_time_has_come() -> None:
+    async def story() -> None:
+        async with leader(wait_ms=30) as node:
+            line = Line(node)
+            for _ in range(3):
+                await line.ask(b"ask")
+                assert await line.answer() == b"="
+            await line.channel.close()
+
+    run(story)
+
+
+def test_a_follower_that_goes_closes_its_feeder() -> None:
+    async def story() -> None:
+        async with leader() as node:
+            line = Line(node)
+            await line.ask(b"ask")
+            feeder = await node.fed()
+            await line.channel.close()
+            await until(lambda: feeder.closings)
+            # Nobody is there to hear it, and nobody minds.
+            feeder.tell(b"late")
+            assert node.service.followers == []
+
+    run(story)
+
+
+def test_the_newest_stream_of_a_follower_takes_the_place_of_the_one_before() -> None:
+    async def story() -> None:
+        async with leader() as node:
+            lines = []
+            for number, epoch in enumerate(("7", "7", "8")):
+                lines.append(Line(node, ottla_broker_epoch=epoch))
+                await lines[-1].ask(b"ask")
+                await node.fed(number)
+            assert [one.closings for one in node.feeders] == [1, 1, 0]
+            for line in lines[:2]:
+                code, why = await line.end()
+                assert code is grpc.StatusCode.ABORTED
+                assert why == "A newer stream of broker 2 has taken the place of this one."
+            node.feeders[2].tell(b"news")
+            assert await lines[2].answer() == b"=news"
+            await lines[2].channel.close()
+
+    run(story)
+
+
+def test_an_earlier_life_of_a_follower_does_not_end_the_stream_of_the_present_one() -> None:
+    async def story() -> None:
+        async with leader() as node:
+            line = Line(node)
+            await line.ask(b"ask")
+            feeder = await node.fed()
+            code, why = await Line(node, ottla_broker_epoch="6").end()
+            assert code is grpc.StatusCode.FAILED_PRECONDITION
+            assert why == "Broker 2 has begun another life since, and pulls from here."
+            feeder.tell(b"news")
+            assert await line.answer() == b"=news"
+            await line.channel.close()
+
+    run(story)
+
+
+def test_what_is_no_ask_ends_its_own_stream_only_and_is_told_once() -> None:
+    async def story() -> None:
+        log = listen_to_logs()
+        async with leader() as node:
+            other = Line(node, ottla_from="3")
+            await other.ask(b"ask")
+            feeder = await node.fed()
+            for _ in range(2):
+                line = Line(node)
+                await line.ask(GARBAGE)
+                assert await line.end() == (grpc.StatusCode.INVALID_ARGUMENT, "This is no ask.")
+            assert log.getvalue().count("stream_malformed") == 1
+            feeder.tell(b"news")
+            assert await other.answer() == b"=news"
+            await other.channel.close()
+
+    run(story)
+
+
+def test_more_than_the_listener_takes_ends_the_stream() -> None:
+    async def story() -> None:
+        async with leader() as node:
+            line = Line(node)
+            await line.ask(bytes(4 << 20) + b"!")
+            code, why = await line.end()
+            assert code is grpc.StatusCode.RESOURCE_EXHAUSTED, why
+            await until(lambda: [one.closings for one in node.feeders] == [1])
+
+    run(story)
+
+
+REFUSED: dict[str, tuple[dict[str, str | bytes], grpc.StatusCode, str]] = {
+    "another node": (
+        {"ottla_to": "3"},
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "This is node 1, and node '3' was meant.",
+    ),
+    "no node": (
+        {"ottla_to": ""},
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "This is node 1, and node nothing was meant.",
+    ),
+    "another cluster": (
+        {"ottla_cluster_bin": b"elsewhere"},
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "This is the cluster 'cluster', and 'elsewhere' was meant.",
+    ),
+    "a stranger": (
+        {"ottla_from": "9"},
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "Node 9 is not among the other brokers that this one knows.",
+    ),
+    "itself": (
+        {"ottla_from": "1"},
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "Node 1 is not among the other brokers that this one knows.",
+    ),
+    "nobody": (
+        {"ottla_from": ""},
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "ottla-from must be a number, and is nothing.",
+    ),
+    "no number": (
+        {"ottla_from": "-2"},
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "ottla-from must be a number, and is '-2'.",
+    ),
+    "a number without end": (
+        {"ottla_broker_epoch": "9" * 20},
+        grpc.StatusCode.INVALID_ARGUMENT,
+        f"ottla-broker-epoch must be a number, and is '{'9' * 20}'.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_whoever_should_not_pull_here_is_told_why(name: str) -> None:
+    changes, code, why = REFUSED[name]
+
+    async def story() -> None:
+        async with leader() as node:
+            assert await Line(node, tls=None, **changes).end() == (code, why)
+            assert not node.feeders
+
+    run(story)
+
+
+def test_with_certificates_a_follower_speaks_for_itself_only(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+
+    async def story() -> None:
+        async with leader(tls=authority.tls(1)) as node:
+            code, why = await Line(node, tls=authority.tls(3)).end()
+            assert code is grpc.StatusCode.PERMISSION_DENIED
+            assert why == "The certificate is that of node 3, and not of node 2."
+            nameless = Tls.from_files(authority.keys("elsewhere"), authority.trusted)
+            code, why = await Line(node, tls=nameless).end()
+            assert code is grpc.StatusCode.PERMISSION_DENIED
+            assert why == "The certificate is that of no node, and not of node 2."
+            assert not node.feeders
+            async with pulling(node.where, following(tls=authority.tls(2))) as (_, puller):
+                (await node.fed()).tell(b"news")
+                await until(lambda: puller.answers == [b"=news"])
+
+    run(story)
+
+
+def test_a_silent_stream_is_ended_and_one_that_waits_for_an_answer_is_not() -> None:
+    async def story() -> None:
+        async with leader(silent_ms=500) as node:
+            waiting = Line(node, ottla_from="3")
+            await waiting.ask(b"ask")
+            feeder = await node.fed()
+            code, why = await Line(node).end()
+            assert code is grpc.StatusCode.DEADLINE_EXCEEDED
+            assert why == "Nothing was asked for long."
+            assert node.service.followers == [3]
+            feeder.tell(b"news")
+            assert await waiting.answer() == b"=news"
+            # It has its answer, and has to ask again.
+            assert (await waiting.end())[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+
+    run(story)
+
+
+def test_a_broker_that_stops_ends_its_streams_and_begins_none() -> None:
+    async def story() -> None:
+        async with leader() as node:
+            line = Line(node)
+            await line.ask(b"ask")
+            feeder = await node.fed()
+            await node.service.stop()
+            assert feeder.closings == 1
+            assert await line.end() == (grpc.StatusCode.UNAVAILABLE, "This broker is stopping.")
+            code, why = await Line(node).end()
+            assert code is grpc.StatusCode.UNAVAILABLE
+            assert why == "This broker serves no follower at the moment."
+
+    run(story)
+
+
+class BrokenFeeder(NotedFeeder):
+    """Has a bug."""
+
+    def next_answer(self) -> list[bytes | memoryview] | None:
+        raise AssertionError("a bug")
+
+
+def test_a_bug_behind_a_stream_is_reported_and_ends_the_stream() -> None:
+    reported: list[Any] = []
+
+    async def story() -> None:
+        node = Leader()
+        node.service._make_feeder = BrokenFeeder  # type: ignore[misc]
+        await node.start()
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, what: reported.append(what["exception"]))
+        line = Line(node)
+        await line.ask(b"ask")
+        assert (await line.end())[0] is grpc.StatusCode.UNKNOWN
+        await node.stop()
+
+    run(story)
+    assert [str(error) for error in reported] == ["a bug"]
