@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ottla.controller import brokers, election, partitions, replay
+from ottla.controller.broker_life import BrokerLife
 from ottla.controller.election import Terms
 from ottla.controller.image import PartitionInfo
 from ottla.controller.machine import MetadataMachine
@@ -173,6 +174,16 @@ def keep_the_leader_epoch(patch: Patch) -> None:
     patch.setattr(election, "_moved", same_epoch)
 
 
+def rely_on_answers_without_their_metadata(patch: Patch) -> None:
+    """H2, rule 13: whoever is answered relies on it, whatever it has not followed yet."""
+
+    def believe(life: BrokerLife) -> None:
+        while life._unproven:
+            _, life._heard_ms = life._unproven.popleft()
+
+    patch.setattr(BrokerLife, "_prove", believe)
+
+
 def never_stand_for_election(patch: Patch) -> None:
     """V1: nobody is ever sure enough to stand."""
     patch.setattr(PreElection, "has_won", lambda pre, now_ms: False)
@@ -202,5 +213,6 @@ BREAKS = (
     Break(go_back_to_older_metadata, "brokers", ("I5",)),
     Break(keep_claims_to_what_is_damaged, "brokers", ("I7",)),
     Break(keep_the_leader_epoch, "brokers", ("I6",)),
+    Break(rely_on_answers_without_their_metadata, "brokers", ("I11",)),
     Break(never_stand_for_election, "elections", ("I9",)),
 )

@@ -67,12 +67,15 @@ class BrokerProcess(Process):
         self.directory_id = world.new_id()
         self.copies: dict[Place, Copy] = {}
         self.previous_epoch = NO_BROKER_EPOCH
+        self.died_ms = 0
         self._forget()
 
     def _forget(self) -> None:
         self.incarnation = self.world.new_id()
         self.image: MetadataImage = first_state(CLUSTER_ID).image
         self.slow_until_ms = 0
+        # Beats that were heard: when they were sent, and what those who heard them knew (I11).
+        self._heard: list[tuple[int, int]] = []
         self._active = 1
         self._wake_ms: int | None = None
         self._line = self.world.controllers[1]
@@ -110,7 +113,7 @@ class BrokerProcess(Process):
         self.drive(Recovered(damaged=told, now_ms=world.schedule.now_ms))
 
     def stop(self) -> None:
-        self.is_up = False
+        self.is_up, self.died_ms = False, self.world.schedule.now_ms
         self._forget()
         for copy in self.copies.values():
             copy.forget()
@@ -208,10 +211,12 @@ class BrokerProcess(Process):
         self.world.post(self, controller, lambda: controller.take_registration(wanted, reply))
 
     def _beat(self, effect: SendBeat) -> None:
-        controller = self._line
+        controller, sent_ms = self._line, self.world.schedule.now_ms
 
-        def answered(answer: BeatAnswer | NotActive) -> None:
+        def answered(answer: BeatAnswer | NotActive, fenced_at: int) -> None:
             now_ms = self.world.schedule.now_ms
+            if isinstance(answer, BeatAnswer) and not answer.is_fenced:
+                self._heard.append((sent_ms, fenced_at))
             self.drive(BeatAnswered(number=effect.number, answer=answer, now_ms=now_ms))
 
         reply = self.world.reply(controller, self, self._later(answered))
@@ -338,6 +343,9 @@ class BrokerProcess(Process):
 
     def _lead(self, copy: Copy, topic: TopicInfo, index: int) -> None:
         partition, now_ms = topic.partitions[index], self.world.schedule.now_ms
+        if self.core.is_heard(now_ms):
+            heard = [fenced_at for at_ms, fenced_at in self._heard if now_ms < at_ms + SESSION_MS]
+            self.world.invariants.leads(self.node_id, self.image.version, heard)
         copy.lead(partition.leader_epoch, now_ms, partition.isr)
         if len(copy.log) < RECORDS_MAX and self.world.dice.random() < 0.6:
             copy.log.append((partition.leader_epoch, self.world.next_number()))

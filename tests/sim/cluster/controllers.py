@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 SESSION_MS = 600
 # What a broker is told: the outcome, or None and perhaps who is active.
 Reply = Callable[[Outcome | None, int | None], None]
+# With it goes, unseen by the broker, the version at which it was fenced last.
+BeatReply = Callable[[BeatAnswer | NotActive, int], None]
 RegistrationReply = Callable[[Registered | NotActive | Denied | None], None]
 
 
@@ -168,15 +170,16 @@ class ControllerProcess(MemberProcess):
         )
         self._see(asked)
 
-    def take_heartbeat(self, beat: Beat, reply: Callable[[BeatAnswer | NotActive], None]) -> None:
+    def take_heartbeat(self, beat: Beat, reply: BeatReply) -> None:
         if not self.is_active:
-            reply(self._not_active())
+            reply(self._not_active(), -1)
             return
         self._streams[beat.broker_id] = beat.broker_epoch
         for effect in self._see(heard(beat, self.world.schedule.now_ms)):
             if isinstance(effect, AnswerHeartbeat):
                 told = (effect.refusal, effect.is_fenced, effect.may_exit, self.image.version)
-                reply(BeatAnswer(*told))
+                life, version = (beat.broker_id, beat.broker_epoch), self.image.version
+                reply(BeatAnswer(*told), self.world.invariants.fenced_at(*life, version))
 
     def _not_active(self) -> NotActive:
         return NotActive(None if self.member is None else self.member.leader)

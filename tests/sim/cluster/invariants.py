@@ -15,6 +15,7 @@ I7   whoever leads a partition, is in sync with it or may be elected holds all t
 I8   a voter votes once in a term, over all its lives
 I9   after the storm everything goes on, and all agree
 I10  no majority that could elect one of its own lacks, on its disks, something that is committed
+I11  a leader that relies on being heard knows of every fencing that whoever heard it knew of
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class Invariants:
         self._obeyed: dict[RequestId, Outcome] = {}
         self._leader_of: dict[tuple[bytes, int, int], int] = {}
         self._of_brokers: dict[tuple[int, int], int] = {}
+        # By id and epoch: the versions at which a life of a broker was fenced.
+        self._fencings: dict[tuple[int, int], list[int]] = {}
         self.acknowledged = 0
         self._told_version = 0
 
@@ -203,8 +206,16 @@ class Invariants:
         self.digests.append(after.digest)
         self.newest = after
         self._obey(version, data, outcome)
+        if before.brokers is not after.brokers:
+            self._note_fencings(before, after)
         if before.topics is not after.topics:
             self._check_topics(before, after)
+
+    def _note_fencings(self, before: MetadataImage, after: MetadataImage) -> None:
+        for key, broker in after.brokers.items():
+            was = before.brokers.get(key)
+            if was is not None and broker.is_fenced and not was.is_fenced:
+                self._fencings.setdefault((key, broker.broker_epoch), []).append(after.version)
 
     def restored(self, node: int, image: MetadataImage) -> None:
         known = self.digests[image.version] if image.version < len(self.digests) else None
@@ -275,6 +286,16 @@ class Invariants:
             self.fail("I6", f"{what}: nobody allowed an unclean leader")
 
     # ── Brokers ───────────────────────────────────────────────────────────────────────────────
+
+    def fenced_at(self, broker: int, epoch: int, version: int) -> int:
+        """Return where a life of a broker was fenced last, for whoever is at this version."""
+        return max((v for v in self._fencings.get((broker, epoch), ()) if v <= version), default=-1)
+
+    def leads(self, broker: int, version: int, fenced_at: list[int]) -> None:
+        """A broker leads because it was heard, by those who knew of these fencings (I11)."""
+        if not any(fencing <= version for fencing in fenced_at):
+            told = f"broker {broker} leads at version {version}, and was fenced at {fenced_at}"
+            self.fail("I11", told)
 
     def followed(self, broker: int, life: int, image: MetadataImage) -> None:
         """A broker has a new image (I5)."""

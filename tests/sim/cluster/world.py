@@ -46,6 +46,8 @@ CALM_MS = 20_000
 LOOK_MS = 50
 EVENTS_MAX = 60_000
 PROBE_MS = 200
+# For so long after its death a process still listens, and resets whoever connects.
+DYING_MS = 20
 
 
 class World:
@@ -305,7 +307,8 @@ class World:
             if is_cut or broker.paused_until_ms > self.schedule.now_ms:
                 verdict, delay_ms = Verdict.SILENCE, PROBE_MS
             elif not broker.is_up:
-                verdict, delay_ms = Verdict.REFUSED, 1
+                is_dying = self.schedule.now_ms < broker.died_ms + DYING_MS
+                verdict, delay_ms = Verdict.SILENCE if is_dying else Verdict.REFUSED, 1
             elif broker.incarnation == probe.incarnation:
                 verdict, delay_ms = Verdict.SAME_INCARNATION, self.network.delay_ms()
             else:

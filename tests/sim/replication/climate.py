@@ -108,7 +108,7 @@ def _climate(dice: Random, family: str, **fixed: object) -> Climate:
         "checkpoint_ms": dice.choice([150, 600, 10_000]),
         "segment_bytes": dice.choice([300, 1_000, 20_000]),
         "answer_bytes": dice.choice([100, 100_000]),
-        "storm_ms": 1_300,
+        "storm_ms": 1_100,
         "fault_ms": dice.choice([50, 110, 220]),
         "faults": _some(dice, EVERYTHING),
         "hurt_acks": dice.choice([0, 0.05]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.proto.ids import BrokerId
@@ -197,7 +198,7 @@ class Faults:
             known, log = self.world.truth.committed[index], replica.log
             bounds = [at for at in known.at if log.start_offset < at <= log.high_watermark]
             if replica.is_leader and bounds:
-                leader.run(lambda at=self.dice.choice(bounds): leader.delete(index, at))  # type: ignore[misc]  # noqa: B023
+                leader.run(partial(leader.delete, index, self.dice.choice(bounds)))
                 known.deleted_below = max(known.deleted_below, log.start_offset)
                 return
 

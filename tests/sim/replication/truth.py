@@ -41,7 +41,7 @@ _BIG = 1 << 30
 # The value of a record stands before its last byte, which counts its headers.
 VALUE_BYTES = 8
 # Bytes that are equal stay so until a log is cut or opened: it is enough to look now and then.
-_LOOK_EVERY = 40
+_LOOK_EVERY = 80
 
 
 class BrokenRuleError(AssertionError):
@@ -241,9 +241,11 @@ class Truth:
     def look(self) -> None:
         """See what is new, and that all still holds."""
         self._events += 1
-        is_new = self._version != self.world.control.image.version
-        self._version = self.world.control.image.version
-        broker = self.world.touched
+        world = self.world
+        version, broker = world.control.image.version, world.touched
+        is_new = self._version != version
+        self._version = version
+        world.touched = None
         if broker is not None and broker.is_up:
             for index, replica in broker.replicas.items():
                 if self._look_at(broker, index, replica):
@@ -391,7 +393,10 @@ class Truth:
         """acks=all is answered with success now (I4)."""
         index, core = replica.partition.partition, replica.leader
         known, log = self.committed[index], replica.log
+        # In the midst of something: there will be more to see.
+        self.world.touched = broker
         self.look()
+        self.world.touched = broker
         if core is None or log.high_watermark <= offset:
             fail("I4", f"{broker.node_id} acknowledges {value} at {offset}, not committed")
         assert core is not None

@@ -343,6 +343,18 @@ def test_rule_11a_a_broken_stream_and_a_refused_probe_fence_at_once() -> None:
     told(story)
 
 
+def test_rule_11a_a_probe_that_met_a_dying_process_is_repeated_at_once() -> None:
+    async def story(stage: Controllers) -> None:
+        brokers = await started(stage, 1, 2, 3)
+        stage.verdicts[2] = Verdict.SILENCE
+        await brokers[2].line.close(is_goodbye=False)
+        assert await stage.until(lambda: bool(stage.events("broker_probed"))) < 50
+        stage.verdicts[2] = Verdict.REFUSED
+        assert await stage.until(lambda: stage.broker(2).is_fenced) < 100
+
+    told(story)
+
+
 def test_rule_11a_the_probe_goes_to_where_the_heartbeats_came_from() -> None:
     async def story(stage: Controllers) -> None:
         brokers = await started(stage, 1, 2, 3)
@@ -351,7 +363,8 @@ def test_rule_11a_the_probe_goes_to_where_the_heartbeats_came_from() -> None:
         await brokers[2].beat()
         await brokers[2].line.close(is_goodbye=False)
         await asyncio.sleep(0.1)
-        assert stage.probed == [(2, "192.0.2.7")]
+        # It is there, and its stream is not: it is looked after again.
+        assert set(stage.probed) == {(2, "192.0.2.7")}
 
     told(story)
 

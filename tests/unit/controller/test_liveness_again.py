@@ -1,4 +1,4 @@
-"""Broken streams that a first probe did not settle, and answers to whoever is about to be fenced."""
+"""Broken streams that a first probe did not settle, and whoever is about to be fenced."""
 
 from __future__ import annotations
 
@@ -197,6 +197,8 @@ class Watched:
                 self.stage.changed(number, is_fenced=True)
             case Verdict():
                 self.answer(number, what)
+            case _:
+                pytest.fail(f"{what}?")
 
 
 @settings(deadline=None)
@@ -211,6 +213,8 @@ def test_rule_11a_whatever_was_found_before_a_process_that_dies_is_fenced_soon(
     for number in sorted(watched.under_way):
         watched.answer(number, Verdict.SAME_INCARNATION)
     for number in range(1, 6):
+        # What was proposed has happened, and is past.
+        stage.changed(number, is_fenced=True)
         stage.changed(number, is_fenced=False)
         watched.take(stage.beat(number))
     # Now broker 2 is killed. For a moment there is still somebody at its address.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from random import Random
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from ottla.controller.quorum.messages import Envelope, Vote
 from ottla.controller.quorum.port import Committed
+from ottla.controller.sightings import Verdict
 from ottla.node.internal import receiver
 from ottla.node.internal.channels import Channels
 from ottla.node.internal.identity import WhoIAm
@@ -86,6 +88,31 @@ def test_a_leader_whose_process_ends_is_replaced_long_before_the_time_out() -> N
     run(story)
 
 
+def test_a_probe_that_met_a_dying_leader_is_repeated_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    look, were_reset = Probe.__call__, set[Probe]()
+
+    async def reset_at_first(probe: Probe, *where: Any, **whom: Any) -> Verdict:
+        if probe not in were_reset:
+            were_reset.add(probe)
+            return Verdict.SILENCE
+        return await look(probe, *where, **whom)
+
+    monkeypatch.setattr(Probe, "__call__", reset_at_first)
+
+    async def story() -> None:
+        async with quorum(3, timing=PATIENT) as peers:
+            leader = await peers.leader()
+            began = time.monotonic()
+            await leader.die()
+            assert await peers.leader() is not leader
+            assert time.monotonic() - began < PATIENT.election_min_ms / 1000 / 2
+            assert len(were_reset) >= 2
+
+    run(story)
+
+
 def test_a_member_that_starts_again_is_found_at_once_and_catches_up() -> None:
     async def story() -> None:
         async with quorum(3) as peers:
@@ -98,7 +125,8 @@ def test_a_member_that_starts_again_is_found_at_once_and_catches_up() -> None:
             await until(lambda: again.machine.commands == [b"meanwhile"])
             # No more than the longest pause between two dials, and what an entry takes.
             assert time.monotonic() - began < 3
-            assert len(again.transport.connected) == 2
+            # Its own dials may take a moment longer than theirs.
+            await until(lambda: len(again.transport.connected) == 2)
 
     run(story)
 
