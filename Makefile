@@ -77,8 +77,12 @@ sim: install ## simulation: make sim [SEED=…] [RUNS=…] [SCENARIO=…]
 	$(BIN)/python -m tests.sim.run $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(SCENARIO),--scenario $(SCENARIO))
 
 .PHONY: crash
-crash: install ## the long kill -9 and power-cut runs
-	$(BIN)/pytest -m "long and not interop"
+crash: install ## the long kill -9 and power-cut runs of logs, nodes and controllers
+	$(BIN)/pytest -m "long and not interop" --ignore=tests/integration/replicated
+
+.PHONY: failover
+failover: install ## leaders die by every means while clients write: nothing is lost, and how long it takes
+	$(BIN)/pytest -s -n0 -m long tests/integration/replicated
 
 .PHONY: interop
 interop: install ## Kafka's own programs judge our node and our files (needs Java 17 and Maven)
@@ -94,6 +98,10 @@ bench: install ## what this machine can do, and the log beside it
 .PHONY: bench-node
 bench-node: install ## a node beside a loop that keeps no promise, driven by librdkafka
 	$(BIN)/python -m bench.node
+
+.PHONY: bench-replication
+bench-replication: install ## three nodes that replicate: throughput, latency, CPU (OPTIONS=--quick: a minute)
+	$(BIN)/python -m bench.replication $(OPTIONS)
 
 .PHONY: bench-cluster
 bench-cluster: install ## how long a cluster takes to start, and what thousands of partitions cost it

@@ -30,6 +30,7 @@ from ottla.replication.inspect.state_file import STATE_NAME
 from ottla.replication.log.group_commit import GroupCommit
 from ottla.replication.log.log import Log
 from ottla.replication.log.manager import LogManager, StartReport
+from ottla.replication.log.sync_threads import SyncThreads
 from ottla.replication.replicas import Replicas
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.ports import StateStore
@@ -47,6 +48,7 @@ class Logs:
     report: StartReport
     store: StateStore
     executor: ThreadPoolExecutor
+    threads: SyncThreads
     # Told what becomes of replicas.
     events: NodeEvents
 
@@ -55,6 +57,7 @@ class Logs:
         if broker_epoch is not None:
             self.replicas.manager.close(broker_epoch=broker_epoch)
         self.executor.shutdown()
+        self.threads.shutdown()
         self.store.close()
 
 
@@ -65,7 +68,8 @@ def open_logs(options: NodeOptions, data: Data, *, clock: Clock, metrics: Metric
     their topics from the first image on.
     """
     store = data.storage.open_store(f"{data.root}/{STATE_NAME}")
-    executor = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="sync")
+    executor = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="work")
+    threads = SyncThreads(_SYNC_THREADS)
 
     def settings_of(_: str) -> LogSettings:
         return options.log_settings({})
@@ -76,7 +80,7 @@ def open_logs(options: NodeOptions, data: Data, *, clock: Clock, metrics: Metric
         on_failed: Callable[[StorageError], None],
     ) -> GroupCommit:
         observe = metrics.fsync.observe
-        return GroupCommit(log, executor, on_synced, on_failed=on_failed, observe=observe)
+        return GroupCommit(log, threads, on_synced, on_failed=on_failed, observe=observe)
 
     manager = LogManager(data.storage.files, store, data.root, settings_of)
     events = NodeEvents()
@@ -89,7 +93,7 @@ def open_logs(options: NodeOptions, data: Data, *, clock: Clock, metrics: Metric
         events=events,
     )
     replicas = Replicas(manager, executor, around)
-    return Logs(replicas, manager.open(now_ms=clock.now_ms()), store, executor, events)
+    return Logs(replicas, manager.open(now_ms=clock.now_ms()), store, executor, threads, events)
 
 
 def damaged_in(image: MetadataImage, damaged: Mapping[TopicPartition, str]) -> Partitions:

@@ -163,7 +163,7 @@ class Feeder:
             self._judge_again(heard.broker_epoch)
         if heard.is_fetch:
             self._fetch_ms = self._now_ms()
-        if self._fetch_ms is not None:
+        if self._fetch_ms is not None and (self._said or self._ready):
             self._wake()
 
     def _require_turn(self, ask: Ask) -> None:

@@ -51,6 +51,8 @@ CUTS_MAX: Final = 4
 # When to look again at a log that is to be cut and is busy.
 CUT_PAUSE_MS: Final = 20
 
+_CUTS: Final = (Cut, Reset)
+
 _Key = tuple[bytes, int]
 
 
@@ -242,6 +244,8 @@ class Puller:
         if broker_epoch != self._said_epoch:
             # Idle partitions, too: only who is known to live now can be let into in-sync sets.
             self._say_all_again()
+        if self._has_fetch and not (self._changed or self._forgotten):
+            return []
         claims = self._take_claims(now_ms)
         is_fetch = not self._has_fetch and not self.is_empty
         if not claims and not is_fetch:
@@ -296,7 +300,7 @@ class Puller:
         cut_count = 0
         for followed in changed:
             step = followed.replica.next_step()
-            if isinstance(step, Cut | Reset):
+            if isinstance(step, _CUTS):
                 if cut_count == CUTS_MAX:
                     self._changed[followed] = None
                     continue

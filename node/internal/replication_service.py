@@ -235,7 +235,7 @@ class _Stream:
         while isinstance(ask := _as_object(await context.read()), bytes):
             self._heard_ms = self._now_ms()
             feeder.take(ask)
-            voice.wake()
+            voice.look()
 
     async def _say(self, voice: Voice, context: Context) -> None:
         # What failed is the connection, of which gRPC tells the handler by cancelling it.

@@ -213,7 +213,9 @@ class ReplicationStream:
                 is_first = False
                 reached()
             puller.take(answer)
-            voice.wake()
+            # A write that fails has less to say about it than the read that fails as well.
+            with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await voice.say(call.write)
         raise _BrokenError("It ended the stream.")
 
     async def _say(self, call: Call, voice: Voice) -> None:

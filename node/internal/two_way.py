@@ -35,9 +35,17 @@ class Voice:
         self._woken: Final = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
+        self._is_saying = False
 
     def wake(self) -> None:
         self._woken.set()
+
+    def look(self) -> None:
+        """Take note that the side's time may be another. It wakes by itself if that is now.
+
+        To wake a task only to hear that there is nothing yet costs more than the rest of a turn.
+        """
+        self._arm(self._due_ms())
 
     async def run(self, write: Callable[[bytes], Awaitable[object]]) -> None:
         """Write until cancelled, or until `write` raises."""
@@ -45,21 +53,33 @@ class Voice:
             while True:
                 await self._woken.wait()
                 self._woken.clear()
-                while frames := self._next_frames():
-                    for frame in frames:
-                        await write(frame)
-                self._arm()
+                # Whoever is at it asks the side again before it ends.
+                if not self._is_saying:
+                    await self.say(write)
         finally:
             if self._timer is not None:
                 self._timer.cancel()
 
-    def _arm(self) -> None:
+    async def say(self, write: Callable[[bytes], Awaitable[object]]) -> None:
+        """Write what there is to say now; who has just heard something need wake nobody for it."""
+        if self._is_saying:
+            self._woken.set()
+            return
+        self._is_saying = True
+        try:
+            while frames := self._next_frames():
+                for frame in frames:
+                    await write(frame)
+        finally:
+            self._is_saying = False
+        self._arm(self._due_ms())
+
+    def _arm(self, due_ms: int | None) -> None:
         """Be woken when the side's time has come.
 
         A timer that goes off too early stays: it costs a look, and a stream that is busy would set
         and cancel one for every message.
         """
-        due_ms = self._due_ms()
         if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
             return
         if self._timer is not None:

@@ -19,11 +19,12 @@ Not here: whether a batch is good (`ottla.proto.records.validate`), how it is wr
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from ottla.node.broker import Broker
 from ottla.node.kafka.connection import Connection, Slot
+from ottla.node.kafka.deadlines import Deadlines
 from ottla.node.kafka.leading import (
     endpoints_of,
     leader_of,
@@ -72,7 +73,7 @@ _HEADER_BYTES: Final = 61
 class _Waiting:
     """A produce that waits for its partitions."""
 
-    __slots__ = ("_answers", "_head", "_is_whole", "_missing", "_slot", "_timer", "produce")
+    __slots__ = ("_answers", "_call_off", "_head", "_is_whole", "_missing", "_slot", "produce")
 
     def __init__(
         self,
@@ -91,12 +92,10 @@ class _Waiting:
         # Every partition was looked at: whoever is missing now is all there is to wait for.
         self._is_whole = False
         produce.metrics.waiting_produces += 1
-        self._timer: asyncio.TimerHandle | None = None
+        self._call_off: Callable[[], object] | None = None
         if timeout_ms is not None:
             # Also a time-out of nothing lets what is already done be told.
-            self._timer = asyncio.get_running_loop().call_later(
-                max(0, timeout_ms) / 1000, self._time_is_up
-            )
+            self._call_off = produce.deadlines.add(self, timeout_ms)
 
     def expect(
         self, place: tuple[int, int], replica: Replica, end_offset: Offset
@@ -123,13 +122,13 @@ class _Waiting:
 
     def _finish(self) -> None:
         self.produce.metrics.waiting_produces -= 1
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._call_off is not None:
+            self._call_off()
         self.produce.answer(self._slot, self._head, self._answers)
 
-    def _time_is_up(self) -> None:
+    def time_is_up(self) -> None:
         """Say so for what is held here and not committed. Our own disk is always waited for."""
-        self._timer = None
+        self._call_off = None
         for waiter in tuple(self._missing.values()):
             waiter.give_up()
 
@@ -205,6 +204,7 @@ class Produce:
         self._clock: Final = broker.clock
         self.metrics: Final = broker.metrics
         self._times: Final = broker.metrics.requests[PRODUCE.name]
+        self.deadlines: Final = Deadlines(broker.clock.monotonic_ms)
 
     def require_standing(self, replica: Replica) -> None:
         require_standing(self._broker, replica)

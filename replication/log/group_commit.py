@@ -15,13 +15,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Executor
-from typing import Final
+from typing import Final, Protocol
 
 from ottla.proto.errors import StorageError
 from ottla.proto.ids import Offset
 from ottla.replication.log.log import Log
 from ottla.replication.log.sync import SyncJob
+
+
+class Threads(Protocol):
+    """Where syncs run: `SyncThreads`, or any executor."""
+
+    def submit(self, work: Callable[[], None], /) -> object: ...
 
 
 class GroupCommit:
@@ -30,27 +35,34 @@ class GroupCommit:
     def __init__(
         self,
         log: Log,
-        executor: Executor,
+        threads: Threads,
         on_synced: Callable[[Offset], None] = lambda offset: None,
         *,
         on_failed: Callable[[StorageError], None] = lambda error: None,
         observe: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._log: Final = log
-        self._executor: Final = executor
+        self._threads: Final = threads
         self._on_synced: Final = on_synced
         self._on_failed: Final = on_failed
         # Told how long each sync took, the way to the thread and back included.
         self._observe: Final = observe
         self._waiting: list[tuple[Offset, asyncio.Future[None]]] = []
-        self._sailing: asyncio.Task[None] | None = None
+        self._is_sailing = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._began_s = 0.0
+        # Who waits for the end of the sync in flight.
+        self._closing: list[asyncio.Future[None]] = []
         # How far who listens knows that it is synced.
         self._told: Offset | None = None
 
     def request(self) -> None:
         """Let everything appended so far become durable soon."""
-        if self._sailing is None and self._log.offline is None:
-            self._sailing = asyncio.get_running_loop().create_task(self._sail())
+        if not self._is_sailing and self._log.offline is None:
+            self._is_sailing = True
+            self._loop = asyncio.get_running_loop()
+            # In the next turn: whatever else is appended in this one goes with it.
+            self._loop.call_soon(self._sail)
 
     async def synced(self, offset: Offset) -> None:
         """Return when all below `offset` is durable; raise `StorageError` if it cannot be."""
@@ -64,38 +76,67 @@ class GroupCommit:
 
     async def close(self) -> None:
         """Wait for the sync in flight; afterwards the log may be cut or closed."""
-        while self._sailing is not None:
-            await asyncio.shield(self._sailing)
+        while self._is_sailing:
+            ended = asyncio.get_running_loop().create_future()
+            self._closing.append(ended)
+            await ended
 
-    async def _sail(self) -> None:
+    def _sail(self) -> None:
+        """Begin a sync if there is anything to be synced, and else end."""
+        loop = self._loop
+        assert loop is not None
         try:
-            while (job := self._next_job()) is not None:
-                loop = asyncio.get_running_loop()
-                began = loop.time()
-                try:
-                    await loop.run_in_executor(self._executor, job.run)
-                except OSError as error:
-                    self._release(self._log.abandon(error))
-                    return
-                self._observe(loop.time() - began)
-                self._log.finish_sync(job)
-                self._tell()
-                self._release(None)
+            job = self._next_job()
+            if job is not None:
+                self._began_s = loop.time()
+                self._threads.submit(lambda: _run(loop, job, self._on_end))
+                return
             # A checkpoint may have synced what somebody waits for: then there was no job.
             if self._log.offline is None and self._told != self._log.synced_offset:
                 self._tell()
             self._release(None)
             if self._log.offline is not None:
                 self._release(StorageError(f"{self._log.name} is offline: {self._log.offline}"))
+            self._end()
         except StorageError as error:
             # No job could be made. What waits for it is told; whoever asks next tries again.
             self._release(error)
+            self._end()
         except Exception as error:
-            # A bug, here or in who listens. Nobody waits for ever because of it.
-            self._release(StorageError(f"{self._log.name}: the sync was lost: {error!r}"))
+            self._lose(error)
             raise
-        finally:
-            self._sailing = None
+
+    def _on_end(self, job: SyncJob, error: Exception | None) -> None:
+        """Take note of a sync that has ended, and begin the next."""
+        if error is not None and not isinstance(error, OSError):
+            self._lose(error)
+            raise error
+        try:
+            if error is not None:
+                self._release(self._log.abandon(error))
+                self._end()
+                return
+            assert self._loop is not None
+            self._observe(self._loop.time() - self._began_s)
+            self._log.finish_sync(job)
+            self._tell()
+            self._release(None)
+        except Exception as bug:
+            self._lose(bug)
+            raise
+        self._sail()
+
+    def _lose(self, error: Exception) -> None:
+        # A bug, here or in who listens. Nobody waits for ever because of it.
+        self._release(StorageError(f"{self._log.name}: the sync was lost: {error!r}"))
+        self._end()
+
+    def _end(self) -> None:
+        self._is_sailing = False
+        closing, self._closing = self._closing, []
+        for ended in closing:
+            if not ended.done():
+                ended.set_result(None)
 
     def _tell(self) -> None:
         self._told = self._log.synced_offset
@@ -108,6 +149,8 @@ class GroupCommit:
         held = self._log.synced_offset
         if error is not None:
             self._on_failed(error)
+        if not self._waiting:
+            return
         still_waiting = []
         for offset, waiter in self._waiting:
             if waiter.done():
@@ -119,3 +162,17 @@ class GroupCommit:
             else:
                 still_waiting.append((offset, waiter))
         self._waiting = still_waiting
+
+
+def _run(
+    loop: asyncio.AbstractEventLoop,
+    job: SyncJob,
+    on_end: Callable[[SyncJob, Exception | None], None],
+) -> None:
+    """Do a job on a thread, and tell the loop."""
+    try:
+        job.run()
+    except Exception as error:  # noqa: BLE001  # whatever it is, the loop must hear of it
+        loop.call_soon_threadsafe(on_end, job, error)
+    else:
+        loop.call_soon_threadsafe(on_end, job, None)

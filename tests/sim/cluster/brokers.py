@@ -158,6 +158,10 @@ class BrokerProcess(Process):
             for copy in self._damaged:
                 copy.begin_anew()
             self._damaged = []
+        now_ms = self.world.schedule.now_ms
+        if self.core.is_heard(now_ms):
+            heard = [fenced_at for at_ms, fenced_at in self._heard if now_ms < at_ms + SESSION_MS]
+            self.world.invariants.relies(self.node_id, self.image.version, heard)
         if self.is_up and self.core.state is State.MAY_EXIT:
             self.world.schedule.note("broker %d has shut down", self.node_id)
             self.previous_epoch = self.core.broker_epoch or NO_BROKER_EPOCH
@@ -251,6 +255,9 @@ class BrokerProcess(Process):
 
     def _pull(self) -> None:
         world = self.world
+        if self.slow_until_ms > world.schedule.now_ms:
+            # Its heartbeats come through, and the metadata does not.
+            return
         controller = world.controllers[world.dice.choice(world.member_ids)]
         version = -1 if self._wants_whole else self.image.version
         take = self._later(self._take_news)
@@ -343,9 +350,6 @@ class BrokerProcess(Process):
 
     def _lead(self, copy: Copy, topic: TopicInfo, index: int) -> None:
         partition, now_ms = topic.partitions[index], self.world.schedule.now_ms
-        if self.core.is_heard(now_ms):
-            heard = [fenced_at for at_ms, fenced_at in self._heard if now_ms < at_ms + SESSION_MS]
-            self.world.invariants.leads(self.node_id, self.image.version, heard)
         copy.lead(partition.leader_epoch, now_ms, partition.isr)
         if len(copy.log) < RECORDS_MAX and self.world.dice.random() < 0.6:
             copy.log.append((partition.leader_epoch, self.world.next_number()))

@@ -262,7 +262,7 @@ class Faults:
         self._some_broker().shut_down()
 
     def slow_down(self) -> None:
-        """A broker fetches nothing for a while, and falls out of sync."""
+        """A broker fetches nothing for a while, no metadata either, and falls out of sync."""
         self._some_broker().slow_until_ms = self.world.schedule.now_ms + 400
 
     def break_heartbeats(self) -> None:

@@ -15,7 +15,7 @@ I7   whoever leads a partition, is in sync with it or may be elected holds all t
 I8   a voter votes once in a term, over all its lives
 I9   after the storm everything goes on, and all agree
 I10  no majority that could elect one of its own lacks, on its disks, something that is committed
-I11  a leader that relies on being heard knows of every fencing that whoever heard it knew of
+I11  a broker that relies on being heard knows of every fencing that whoever heard it knew of
 """
 
 from __future__ import annotations
@@ -291,10 +291,10 @@ class Invariants:
         """Return where a life of a broker was fenced last, for whoever is at this version."""
         return max((v for v in self._fencings.get((broker, epoch), ()) if v <= version), default=-1)
 
-    def leads(self, broker: int, version: int, fenced_at: list[int]) -> None:
-        """A broker leads because it was heard, by those who knew of these fencings (I11)."""
+    def relies(self, broker: int, version: int, fenced_at: list[int]) -> None:
+        """A broker may lead because it was heard, by those who knew of these fencings (I11)."""
         if not any(fencing <= version for fencing in fenced_at):
-            told = f"broker {broker} leads at version {version}, and was fenced at {fenced_at}"
+            told = f"broker {broker} may lead at version {version}, and was fenced at {fenced_at}"
             self.fail("I11", told)
 
     def followed(self, broker: int, life: int, image: MetadataImage) -> None:

@@ -65,6 +65,15 @@ class AnyAnswerWillDo(FollowerCore):
         return self.state is FollowerState.FETCHING
 
 
+class AheadOfItsDisk(FollowerCore):
+    """Rule 45: what a follower shows as committed is not on its own disk."""
+
+    def _hold(self, held_offset: Offset) -> None:
+        super()._hold(held_offset)
+        known = min(self._leader_high_watermark, self.end_offset)
+        self.high_watermark = max(self.high_watermark, known)
+
+
 class CutsAnything(FollowerCore):
     """Rule 44: it obeys a leader that lacks what is committed."""
 
@@ -191,11 +200,12 @@ BREAKS = (
     Break(lead_with(ShrinksEarly), "cuts", ("I3",)),
     Break(follow_with(CutsAtHighWatermark), "deaths", ("I3", "I2")),
     Break(lead_with(NoEpochStart), "handovers", ("I3",)),
-    Break(lead_with(HighWatermarkInclusive), "everything", ("I3", "I2")),
+    Break(lead_with(HighWatermarkInclusive), "everything", ("I1", "I2", "I3")),
     Break(never_sync, "deaths", ("I3", "I10")),
     Break(forget_sequences, "everything", ("I6",)),
     Break(follow_with(CountsUnsynced), "everything", ("I3", "I4")),
-    Break(lead_with(NoSyncAtLeader), "everything", ("I3", "I4")),
+    Break(lead_with(NoSyncAtLeader), "everything", ("I1", "I3", "I4")),
+    Break(follow_with(AheadOfItsDisk), "everything", ("I1",)),
     Break(lead_with(NoMinimum), "cuts", ("I3",)),
     Break(append_below_the_minimum, "cuts", ("I4",)),
     Break(lead_with(ExpandsLate), "proposals", ("I3",)),

@@ -283,7 +283,7 @@ class BrokerProcess:
 
     def _replica(self, index: int, topic_id: UUID) -> Replica | None:
         found = self.replicas.get(index)
-        if found is not None or index in self.damaged:
+        if found is not None or self.has_lost(index):
             return found
         assert self.manager is not None
         partition = TopicPartition(TOPIC, index)
@@ -305,6 +305,12 @@ class BrokerProcess:
         )
         replica = self.replicas[index] = Replica(partition, log, around)
         return replica
+
+    def has_lost(self, index: int) -> bool:
+        """Whether the start has found a log that cannot be used, or none where one was."""
+        assert self.manager is not None
+        log = self.manager.logs.get(TopicPartition(TOPIC, index))
+        return index in self.damaged and (log is None or log.offline is not None)
 
     def _report_damage(self, index: int) -> None:
         world, epoch = self.world, self.broker_epoch or 0

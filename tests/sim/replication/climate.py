@@ -78,7 +78,7 @@ WAYS = {
 }
 DISKS = {"slow_disk": 3}
 WISHES = {"prefer_leaders": 3, "change_min_isr": 2, "fence_falsely": 2, "delete_records": 1}
-LOSSES = {"wipe": 3, "damage": 2}
+LOSSES = {"wipe": 3, "damage": 4}
 EVERYTHING = {**DEATHS, **POWER, **WAYS, **DISKS, **WISHES}
 
 
@@ -218,8 +218,9 @@ def _losses(dice: Random) -> Climate:
     return _climate(
         dice,
         "losses",
-        min_isr=2,
+        min_isr=dice.choice([2, 2, 3]),
         write_ms=dice.choice([10, 25, 50]),
+        checkpoint_ms=dice.choice([100, 300]),
         faults=faults,
         fault_ms=dice.choice([60, 120]),
     )

@@ -161,7 +161,7 @@ class Truth:
         for index in range(len(self.committed)):
             copy = self.copies[broker.node_id, index]
             log = broker.manager.logs.get(TopicPartition(TOPIC, index))
-            copy.is_damaged = index in broker.damaged
+            copy.is_damaged = broker.has_lost(index)
             if log is None or copy.is_damaged:
                 continue
             floor = copy.floor if copy.is_dark else copy.end

@@ -79,6 +79,8 @@ class NotedFeeder:
             raise RemoteProtocolError("This is no ask.")
         self.heard.append(ask)
         self._due_ms = now_ms() + self.wait_ms
+        if self.news:
+            self.wake()
 
     def tell(self, news: bytes) -> None:
         self.news.append(news)

@@ -287,6 +287,9 @@ def test_a_broker_that_stops_ends_its_streams_and_begins_none() -> None:
 class BrokenFeeder(NotedFeeder):
     """Has a bug."""
 
+    def take(self, ask: bytes) -> None:
+        self.wake()
+
     def next_answer(self) -> list[bytes | memoryview] | None:
         raise AssertionError("a bug")
 
