@@ -26,7 +26,7 @@ from ottla.proto.kafka.uuids import ZERO_UUID
 
 NODES: Final = 3
 # Files of removed topics go soon: their memory is warm, and any other may be ten times dearer.
-_OPTIONS: Final = {"log.retention.check.interval.ms": "500"}
+_OPTIONS: Final = {"log.retention.check.interval.ms": "200"}
 _TIMEOUT_MS: Final = 30_000
 _SETTLE_S_MAX: Final = 20.0
 _POLL_S: Final = 0.02

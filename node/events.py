@@ -48,6 +48,11 @@ class NodeEvents(ReplicaEvents):
             )
         self.trace.cut(replica, old_end, is_reset=is_reset)
 
+    def corrupted(self, replica: Replica, why: str) -> None:
+        _log.error(
+            "copy_is_damaged", partition=str(replica.partition), leader=replica.source, why=why
+        )
+
     def isr_wanted(self, replica: Replica) -> None:
         self.on_isr_wanted(replica)
 

@@ -7,7 +7,8 @@ Not here: where news come from (`lifeline.py`), and what obeying means (`reconci
 
 Z1  images only move forward; what contradicts them raises `InvariantError` (`controller/delta.py`)
 Z2  `applied_version` moves when every listener has seen the image, one image at a time
-Z3  a listener that fails is told of in the log, and has its next chance with the next image
+Z3  a listener that fails is told of in the log, and has its next chance with the next image, or
+    with the same one after a second
 Z4  what comes while listeners are at work is obeyed in one go: an image says everything
 """
 
@@ -29,6 +30,8 @@ from ottla.proto.errors import InvariantError, StorageError
 _log = logger("node.following")
 
 NOTHING: Final = (-1, b"")
+# What could not be obeyed is tried again after this time.
+AGAIN_S: Final = 1.0
 
 
 class Following:
@@ -105,6 +108,20 @@ class Following:
         finally:
             self._obeying = None
 
+    def _try_again(self) -> None:
+        """Obey the same image once more, if it is still the last and could not be obeyed."""
+        if self.trouble is not None and self._obeying is None:
+            self._obeying = asyncio.get_running_loop().create_task(self._obey_again())
+            self._obeying.add_done_callback(_report)
+
+    async def _obey_again(self) -> None:
+        try:
+            async with self._turn:
+                await self._obey(self._newest)
+            self.on_obeyed(self.image)
+        finally:
+            self._obeying = None
+
     async def join(self, begin: Listener, then: Listener) -> None:
         """Have `begin` awaited with the present image, and `then` with every one after it."""
         async with self._turn:
@@ -171,6 +188,9 @@ class Following:
                 _tell_bug(error)
                 trouble = repr(error)
         self.trouble = trouble
+        if trouble is not None:
+            # In a quiet cluster the next image may be long in coming.
+            asyncio.get_running_loop().call_later(AGAIN_S, self._try_again)
         self.applied_version = image.version
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()

@@ -119,6 +119,7 @@ class Housekeeping:
             _tell(error)
             return
         if dropped:
+            replica.start_moved()
             _log.info(
                 "segments_removed",
                 partition=str(replica.partition),

@@ -110,13 +110,16 @@ class IsrKeeper:
                 self._wanted.clear()
                 continue
             codes = await self._commit(sent)
-            is_unanswered = False
+            is_open = False
             for number, (replica, proposal) in enumerate(sent):
                 code = codes.get(number, ErrorCode.REQUEST_TIMED_OUT)
-                is_unanswered = is_unanswered or code is ErrorCode.REQUEST_TIMED_OUT
                 replica.isr_answered(proposal, code)
+                # Nobody knows what became of it, whatever the code: it is to be sent again.
+                is_open = is_open or (
+                    replica.leader is not None and replica.leader.unsent is proposal
+                )
                 self._listener.isr_answered(replica, proposal, code)
-            if is_unanswered:
+            if is_open:
                 await asyncio.sleep(PAUSE_S)
 
     def _take(self) -> list[tuple[Replica, IsrProposal]]:

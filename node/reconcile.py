@@ -26,7 +26,7 @@ from ottla.node.views import Views, brokers_differ
 from ottla.proto.errors import StorageError
 from ottla.proto.ids import BrokerId, TopicPartition
 from ottla.replication.replica import Replica
-from ottla.replication.replicas import Replicas
+from ottla.replication.replicas import Removal, Replicas
 
 _log = logger("node.reconcile")
 
@@ -112,8 +112,13 @@ class Reconcile:
         ]
         self._fetchers.obey(image)
         self._tell(before, gone, changed)
-        is_known = {} if is_all_new else before
-        failures = [await self._remove(gone), await self._keep(image, changed, is_known)]
+        removal = self._take_out(gone)
+        wanted = self._wanted(changed, {} if is_all_new else before)
+        # First what needs nothing but a word: others wait for a leader, and making and removing
+        # logs takes long.
+        self._adopt_settings(image, changed)
+        new = self._place_at_hand(image, wanted)
+        failures = [await self._remove(removal), await self._keep(image, changed, new)]
         if len(image.topics) < len(before):
             self._metrics.keep_topics(image.topics)
         for failure in failures:
@@ -141,23 +146,39 @@ class Reconcile:
             elif len(was.partitions) != len(topic.partitions):
                 _log.info("topic_grown", **facts)
 
-    async def _keep(
-        self,
-        image: MetadataImage,
-        topics: Sequence[TopicInfo],
-        known: Mapping[str, TopicInfo],
-    ) -> StorageError | None:
-        """Lead and follow what is to be here, with logs for what is new.
-
-        What is just as it was in `known` stays as it is.
-        """
-        ids, infos = dict[TopicPartition, bytes](), dict[TopicPartition, PartitionInfo]()
+    def _wanted(
+        self, topics: Sequence[TopicInfo], known: Mapping[str, TopicInfo]
+    ) -> dict[TopicPartition, PartitionInfo]:
+        """Return what is to be here, but for what is just as it was in `known`."""
+        wanted = dict[TopicPartition, PartitionInfo]()
         for topic in topics:
             same = self._same_in(known.get(topic.name), topic)
             for index, info in enumerate(topic.partitions):
                 if self._node_id in info.replicas and same.get(index) != info:
-                    ids[TopicPartition(topic.name, index)] = topic.topic_id.bytes
-                    infos[TopicPartition(topic.name, index)] = info
+                    wanted[TopicPartition(topic.name, index)] = info
+        return wanted
+
+    def _place_at_hand(
+        self, image: MetadataImage, wanted: Mapping[TopicPartition, PartitionInfo]
+    ) -> dict[TopicPartition, PartitionInfo]:
+        """Lead and follow what has its log; return the rest."""
+        views, rest = Views.of(image), dict[TopicPartition, PartitionInfo]()
+        for partition, info in wanted.items():
+            topic = image.topics[partition.topic]
+            if self._replicas.is_at_hand(partition, topic.topic_id.bytes):
+                self._place(views, topic, partition, info)
+            else:
+                rest[partition] = info
+        return rest
+
+    async def _keep(
+        self,
+        image: MetadataImage,
+        topics: Sequence[TopicInfo],
+        new: Mapping[TopicPartition, PartitionInfo],
+    ) -> StorageError | None:
+        """Lead and follow what is new here, with logs for it."""
+        ids = {one: image.topics[one.topic].topic_id.bytes for one in new}
         self._behind -= {topic.name for topic in topics}
         failure: StorageError | None = None
         try:
@@ -165,9 +186,10 @@ class Reconcile:
         except StorageError as error:
             _log.error("partitions_not_made", error=str(error))
             failure = error
-        self._adopt_settings(image, topics)
+        if new:
+            self._adopt_settings(image, topics)
         views = Views.of(image)
-        for partition, info in infos.items():
+        for partition, info in new.items():
             if self._replicas.has_log(partition, ids[partition]):
                 self._place(views, image.topics[partition.topic], partition, info)
             else:
@@ -202,7 +224,8 @@ class Reconcile:
         else:
             self._fetchers.follow(replica, replica.source)
 
-    async def _remove(self, topics: Sequence[TopicInfo]) -> StorageError | None:
+    def _take_out(self, topics: Sequence[TopicInfo]) -> Removal:
+        """Serve and fetch these no more."""
         partitions = [
             TopicPartition(topic.name, index)
             for topic in topics
@@ -212,8 +235,11 @@ class Reconcile:
             replica = self._replicas.get(partition.topic, partition.partition)
             if replica is not None:
                 self._fetchers.leave(replica)
+        return self._replicas.take_out(partitions)
+
+    async def _remove(self, removal: Removal) -> StorageError | None:
         try:
-            await self._replicas.remove(partitions)
+            await self._replicas.remove(removal)
         except StorageError as error:
             # Its directory is nobody's now, and is set aside at the next start.
             _log.error("partitions_not_removed", error=str(error))

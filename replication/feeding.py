@@ -138,8 +138,9 @@ class Feeder:
         self._said: Final[dict[_Key, AnswerPart]] = {}
         self._ready: Final[dict[PartitionFeed, None]] = {}
         self._news: Final[dict[PartitionFeed, int]] = {}
-        # Whose claims are to be judged anew.
+        # Whose claims are to be judged anew: from time to time, and at the next ask.
         self._outside: Final[dict[PartitionFeed, None]] = {}
+        self._fresh: Final[dict[PartitionFeed, None]] = {}
         self._judged_ms: int | None = None
         # Since when a fetch waits for its answer.
         self._fetch_ms: int | None = None
@@ -159,7 +160,7 @@ class Feeder:
             self.heard_ms = self._sent_ms
         for said in heard.claims:
             self._take_claim(heard, said)
-        if heard.is_last and self._outside:
+        if heard.is_last and (self._outside or self._fresh):
             self._judge_again(heard.broker_epoch)
         if heard.is_fetch:
             self._fetch_ms = self._now_ms()
@@ -227,14 +228,16 @@ class Feeder:
 
     def _judge_again(self, broker_epoch: int) -> None:
         now_ms = self._now_ms()
-        if self._judged_ms is not None and now_ms < self._judged_ms + JUDGE_AGAIN_MS:
-            return
-        self._judged_ms = now_ms
-        for feed in tuple(self._outside):
+        due = dict(self._fresh)
+        self._fresh.clear()
+        if self._judged_ms is None or now_ms >= self._judged_ms + JUDGE_AGAIN_MS:
+            self._judged_ms = now_ms
+            due.update(self._outside)
+        for feed in due:
             if feed.is_accepted and feed.is_current:
                 self._judge(feed, broker_epoch)
             else:
-                del self._outside[feed]
+                self._outside.pop(feed, None)
 
     def _queue(self, feed: PartitionFeed) -> None:
         """Put a claim that is served on the list where it belongs, if there is news for it."""
@@ -252,6 +255,7 @@ class Feeder:
         self._ready.pop(feed, None)
         self._news.pop(feed, None)
         self._outside.pop(feed, None)
+        self._fresh.pop(feed, None)
 
     def _drop(self, feed: PartitionFeed) -> None:
         feed.is_open = feed.is_accepted = False
@@ -290,8 +294,7 @@ class Feeder:
     def on_changed(self, feed: PartitionFeed) -> None:
         """Somebody else leads it, or in another epoch, or its metadata is newer."""
         if feed.is_current:
-            self._outside[feed] = None
-            self._judged_ms = None
+            self._fresh[feed] = None
             return
         self._leave_lists(feed)
         feed.is_accepted = False
@@ -444,5 +447,7 @@ def _refusal(key: _Key, claim: FetchClaim, code: ErrorCode, replica: Replica | N
     bounds = (-1, -1, -1)
     if replica is not None:
         log = replica.log
-        bounds = log.high_watermark, log.start_offset, log.end_offset
+        is_below = claim.fetch_offset < log.start_offset
+        start_offset = replica.readable_from if is_below else log.start_offset
+        bounds = log.high_watermark, start_offset, log.end_offset
     return AnswerPart(*key, claim.leader_epoch, claim.fetch_offset, REFUSED, int(code), *bounds)

@@ -38,6 +38,7 @@ from ottla.proto.replication import (
     decode_answer,
     encode_asks,
 )
+from ottla.replication.copying import Sent
 from ottla.replication.epochs import EpochEnd
 from ottla.replication.follower import Cut, Reset, Step
 from ottla.replication.progress import FetchClaim
@@ -212,17 +213,19 @@ class Puller:
 
     def _take_batches(self, followed: _Followed, claim: FetchClaim, part: AnswerPart) -> None:
         replica = followed.replica
-        replica.took(
-            claim,
+        sent = Sent(
             part.batches,
-            leader_high_watermark=Offset(part.high_watermark),
-            leader_start=Offset(part.start_offset),
-            gaps_below=Offset(part.gaps_below),
+            Offset(part.high_watermark),
+            Offset(part.start_offset),
+            Offset(part.gaps_below),
         )
+        replica.took(claim, sent)
         log = replica.log
         end_offset = log.end_offset
         if end_offset == claim.fetch_offset:
-            # Nothing was appended.
+            if part.end_offset > end_offset and not part.batches:
+                # The leader says that there is more, and has none of it: not at once again.
+                replica.refused(claim, ErrorCode.UNKNOWN_SERVER_ERROR, Offset(-1), Offset(-1))
             return
         if end_offset < part.end_offset:
             self._has_more = True

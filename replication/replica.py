@@ -26,20 +26,20 @@ from contextlib import suppress
 from typing import Final
 
 from ottla.proto.errors import (
-    CorruptionError,
     ErrorCode,
     RequestError,
     StorageError,
     ensure,
 )
 from ottla.proto.ids import NO_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
+from ottla.replication.copying import Sent, copy_into, follow_start
 from ottla.replication.epochs import EpochEnd
 from ottla.replication.follower import Cut, FollowerCore, FollowerState, Reset, Step
 from ottla.replication.leader import IsrProposal, LeaderCore, PartitionView
 from ottla.replication.listeners import Feed, HeldWaiter, PullListener, ReadWaiter
 from ottla.replication.log.append import Appended
 from ottla.replication.log.log import Log
-from ottla.replication.log.surgery import delete_records, reset, truncate
+from ottla.replication.log.surgery import reset, truncate
 from ottla.replication.log.tail import Tail
 from ottla.replication.progress import FetchClaim, Verdict
 from ottla.replication.storage.failpoints import hit
@@ -133,7 +133,7 @@ class Replica:
                 now_ms=now_ms,
             )
             self.leader, self.leader_epoch = core, view.leader_epoch
-            self._tail = Tail() if len(view.replicas) > 1 else None
+            self._tail = Tail(self._around.tails) if len(view.replicas) > 1 else None
             self._tell_others()
             self.catch_up()
             hit("leader.lead.after")
@@ -183,9 +183,14 @@ class Replica:
         if core is None:
             return
         core.end()
-        self._tail = None
+        self._forget_tail()
         sentence = f"This node led {self.partition} in epoch {core.leader_epoch}, and that is over."
         self._fail_waiting(RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, sentence))
+
+    def _forget_tail(self) -> None:
+        if self._tail is not None:
+            self._tail.clear()
+            self._tail = None
 
     def _tell_others(self) -> None:
         for feed in tuple(self.feeds.values()):
@@ -329,10 +334,22 @@ class Replica:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.log.offline is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR
+        start_offset = self.log.start_offset
+        if claim.fetch_offset < start_offset:
+            start_offset = self.readable_from
         now_ms = self._around.now_ms()
-        verdict = core.fetched(follower, broker_epoch, claim, self.log.start_offset, now_ms)
+        verdict = core.fetched(follower, broker_epoch, claim, start_offset, now_ms)
         self._settle()
         return verdict
+
+    @property
+    def readable_from(self) -> Offset:
+        """Where the batch begins that the log starts in: a follower can have it only as a whole."""
+        with suppress(StorageError):
+            found = self.log.read(self.log.start_offset, bytes_max=1)
+            if found is not None:
+                return Offset(min(found.first_offset, self.log.start_offset))
+        return self.log.start_offset
 
     def read(self, offset: Offset, bytes_max: int) -> bytes:
         """Return batches from `offset` to the end of the log, for a follower; raises
@@ -345,11 +362,17 @@ class Replica:
             lately = tail.read(offset, bytes_max)
             if lately is not None:
                 return lately
-        found = log.read(offset, bytes_max=bytes_max)
+        found = log.read(Offset(max(offset, log.start_offset)), bytes_max=bytes_max)
+        is_below = offset < log.start_offset
+        if is_below and (found is None or offset != found.first_offset):
+            raise RequestError(ErrorCode.OFFSET_OUT_OF_RANGE)
         return b"" if found is None else found.read()
 
     def start_moved(self) -> None:
         """The log starts later than before: followers are told with what is committed."""
+        log = self.log
+        if self.follower is not None:
+            self.follower.progressed(log.start_offset, log.end_offset, log.held_offset)
         for feed in self.feeds.values():
             feed.committed()
 
@@ -412,61 +435,20 @@ class Replica:
         self._settle()
         self._tell_puller()
 
-    def took(
-        self,
-        claim: FetchClaim,
-        batches: bytes | memoryview,
-        *,
-        leader_high_watermark: Offset,
-        leader_start: Offset,
-        gaps_below: Offset,
-    ) -> None:
-        """Append what the leader has sent in answer to a claim (rule 45).
-
-        Below `gaps_below` compaction at the leader may have left gaps between offsets.
-        """
-        core, log = self.follower, self.log
+    def took(self, claim: FetchClaim, sent: Sent) -> None:
+        """Append what the leader has sent in answer to a claim (rule 45)."""
+        core, log, around = self.follower, self.log, self._around
         if core is None or self.failure is not None or not core.accepts(claim):
             return
-        try:
-            if len(batches):
-                hit("follower.append.before")
-                log.append_as_follower(
-                    batches,
-                    now_ms=self._around.wall_ms(),
-                    gaps_allowed=log.end_offset < gaps_below,
-                    leader_epoch=claim.leader_epoch,
-                )
-                hit("follower.append.after")
-        except CorruptionError:
-            core.corrupted(claim, self._around.now_ms())
-            return
-        except StorageError:
-            # Offline, which says so; or without a descriptor, and then it is tried again.
-            core.refused(claim, ErrorCode.KAFKA_STORAGE_ERROR, self._around.now_ms())
-            return
-        core.served(
-            claim,
-            log.end_offset,
-            log.held_offset,
-            leader_high_watermark=leader_high_watermark,
-            leader_start=leader_start,
-        )
-        if len(batches) and log.settings.fsync:
+        wall_ms = around.wall_ms()
+        damage = copy_into(log, core, claim, sent, now_ms=around.now_ms(), wall_ms=wall_ms)
+        if damage is not None:
+            around.events.corrupted(self, str(damage))
+        if log.held_offset < log.end_offset and log.offline is None:
             self.syncs.request()
         self._settle()
-        self._follow_start()
+        follow_start(log, core, wall_ms=wall_ms)
         self._after_news()
-
-    def _follow_start(self) -> None:
-        """Let go of what the leader has let go of."""
-        core, log = self.follower, self.log
-        is_failed = core is None or core.state is FollowerState.FAILED
-        if core is None or is_failed or core.start_due <= log.start_offset:
-            return
-        with suppress(StorageError):
-            delete_records(log, core.start_due, now_ms=self._around.wall_ms())
-            core.progressed(log.start_offset, log.end_offset, log.held_offset)
 
     def diverged(self, claim: FetchClaim, end: EpochEnd) -> None:
         """Take note that the leader's log parts from this one."""
@@ -493,5 +475,6 @@ class Replica:
     async def close(self, reason: RequestError | None = None) -> None:
         """Wait for the sync in flight; who still waits then is told the reason."""
         await self.syncs.close()
+        self._forget_tail()
         if reason is not None:
             self._fail_waiting(reason)

@@ -25,6 +25,8 @@ from ottla.replication.replica import Replica
 from ottla.replication.surroundings import Surroundings
 
 A = TypeVar("A")
+# What is to be deleted, and is served no more.
+Removal = Mapping[TopicPartition, Replica | None]
 T = TypeVar("T")
 
 # So many logs share one transaction, and hold up whoever else wants the disk for as long.
@@ -44,6 +46,8 @@ class Replicas:
         # gone or damaged, or their logs could not be made so far.
         self._lost: dict[tuple[str, int], str] = {}
         self._unmade: dict[tuple[str, int], str] = {}
+        # Partitions that are deleted as soon as their compaction is over.
+        self._lingering: dict[TopicPartition, asyncio.Task[None]] = {}
         # Held while recovery points are written: no log is removed under them.
         self.checkpointing: Final = asyncio.Lock()
 
@@ -86,6 +90,9 @@ class Replicas:
 
         On a thread, because it takes a sync or two for each of what may be thousands.
         """
+        lingering = [self._lingering[one] for one in topic_ids if one in self._lingering]
+        if lingering:
+            await asyncio.wait(lingering)
         try:
             new = [one for one in topic_ids if self._needs_log(one, topic_ids[one])]
             for some in _parts(new):
@@ -101,6 +108,11 @@ class Replicas:
         """Return whether there is a log of this very topic, not of another of the same name."""
         log = self.manager.logs.get(partition)
         return log is not None and log.state.topic_id in (topic_id, NO_TOPIC_ID)
+
+    def is_at_hand(self, partition: TopicPartition, topic_id: bytes) -> bool:
+        """Return whether its log can be led or followed without making anything first."""
+        log = self.manager.logs.get(partition)
+        return log is not None and log.state.topic_id == topic_id and not self.is_lost(partition)
 
     def _needs_log(self, partition: TopicPartition, topic_id: bytes) -> bool:
         """Return whether a log is to be made; one of another topic of this name goes aside (S1)."""
@@ -147,9 +159,9 @@ class Replicas:
     def _replica(self, partition: TopicPartition) -> Replica:
         key = _key(partition)
         self._unmade.pop(key, None)
-        replica = self._replicas.get(key)
-        if replica is None:
-            replica = Replica(partition, self.manager.logs[partition], self._around)
+        replica, log = self._replicas.get(key), self.manager.logs[partition]
+        if replica is None or replica.log is not log:
+            replica = Replica(partition, log, self._around)
             self._replicas[key] = replica
             self._by_id[replica.topic_id, partition.partition] = replica
         return replica
@@ -160,31 +172,52 @@ class Replicas:
             if replica.log is log:
                 replica.fail(reason)
 
-    async def remove(self, partitions: Sequence[TopicPartition]) -> None:
-        """Delete partitions for ever. Who waits is told that they are gone."""
-        for some in _parts(partitions):
-            await self._remove_some(some)
+    def take_out(self, partitions: Sequence[TopicPartition]) -> Removal:
+        """Serve these no more, to be deleted for ever by `remove`. Waits for nothing.
 
-    async def _remove_some(self, partitions: Sequence[TopicPartition]) -> None:
+        A topic of the same name may have been made since, and nobody may be served from these
+        under its name (rule 5).
+        """
+        return {one: self._take_out(one) for one in partitions}
+
+    async def remove(self, removal: Removal) -> None:
+        """Delete what was taken out. Who waits is told that it is gone."""
+        for some in _parts(tuple(removal)):
+            await self._remove_some({one: removal[one] for one in some})
+
+    def _take_out(self, partition: TopicPartition) -> Replica | None:
+        self._unmade.pop(_key(partition), None)
+        replica = self._replicas.pop(_key(partition), None)
+        if replica is not None:
+            self._by_id.pop((replica.topic_id, partition.partition), None)
+        return replica
+
+    async def _remove_some(self, replicas: Removal) -> None:
         there = list[TopicPartition]()
-        for partition in partitions:
-            self._unmade.pop(_key(partition), None)
-            # Out of the table first: nobody new comes while the last sync is waited for.
-            replica = self._replicas.pop(_key(partition), None)
-            if replica is not None:
-                self._by_id.pop((replica.topic_id, partition.partition), None)
-                async with replica.cleaning:
-                    await replica.close(
-                        RequestError(
-                            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} was deleted."
-                        )
-                    )
+        for partition, replica in replicas.items():
+            if replica is not None and replica.cleaning.locked():
+                # That may take minutes, and who obeys metadata must not wait for it.
+                task = asyncio.get_running_loop().create_task(self._remove_later(replica))
+                self._lingering[partition] = task
+            elif replica is not None:
+                await replica.close(_gone(partition))
                 there.append(partition)
             elif self._lost.pop(_key(partition), None) is not None:
                 self.manager.forget(partition)
         if there:
             async with self.checkpointing:
                 await self._on_a_thread(self.manager.bury, self.manager.take_out(there))
+
+    async def _remove_later(self, replica: Replica) -> None:
+        """Delete a partition whose log is being compacted, when that is over."""
+        partition = replica.partition
+        try:
+            async with replica.cleaning:
+                await replica.close(_gone(partition))
+            async with self.checkpointing:
+                await self._on_a_thread(self.manager.bury, self.manager.take_out([partition]))
+        finally:
+            del self._lingering[partition]
 
     async def _on_a_thread(self, work: Callable[[A], T], given: A) -> T:
         try:
@@ -194,8 +227,14 @@ class Replicas:
         return await future
 
     async def close(self) -> None:
+        if self._lingering:
+            await asyncio.wait(tuple(self._lingering.values()))
         for replica in self:
             await replica.close()
+
+
+def _gone(partition: TopicPartition) -> RequestError:
+    return RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} was deleted.")
 
 
 def _key(partition: TopicPartition) -> tuple[str, int]:

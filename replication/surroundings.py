@@ -9,12 +9,13 @@ Not here: the replica itself (`replica.py`), and who listens (`ottla.node`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.proto.errors import StorageError
 from ottla.proto.ids import BrokerId, Offset
 from ottla.replication.log.log import Log
+from ottla.replication.log.tail import TailBudget
 
 if TYPE_CHECKING:
     from ottla.replication.replica import Replica
@@ -59,6 +60,9 @@ class ReplicaEvents:
     def cut(self, replica: Replica, old_end: Offset, *, is_reset: bool) -> None:
         """Its log was cut."""
 
+    def corrupted(self, replica: Replica, why: str) -> None:
+        """What its leader has sent is damaged, and was not appended."""
+
     def isr_wanted(self, replica: Replica) -> None:
         """It has an in-sync set to propose: `replica.leader.unsent`."""
 
@@ -79,3 +83,5 @@ class Surroundings:
     lag_ms: Callable[[], int]
     make_syncs: MakeSyncs
     events: ReplicaEvents
+    # Shared by all that lead.
+    tails: TailBudget = field(default_factory=TailBudget)

@@ -35,10 +35,11 @@ from ottla.node.kafka.leading import (
     name_of,
     require_standing,
 )
+from ottla.node.kafka.offsets import end_of_epoch
 from ottla.node.kafka.outbox import FilePart, Part
 from ottla.node.logs import logger
 from ottla.proto.errors import ErrorCode, RequestError, StorageError
-from ottla.proto.ids import NO_EPOCH, BrokerId, LeaderEpoch, Offset
+from ottla.proto.ids import NO_EPOCH, BrokerId, Offset
 from ottla.proto.kafka.apis import FETCH
 from ottla.proto.kafka.fetch import (
     FetchAnswer,
@@ -458,8 +459,7 @@ def _divergence(replica: Replica, wanted: FetchPartition) -> tuple[int, int] | N
     epoch = wanted.last_fetched_epoch
     if epoch < 0:
         return None
-    log = replica.log
-    end = log.epochs.end_of(LeaderEpoch(epoch), log.end_offset)
+    end = end_of_epoch(replica, epoch)
     if end is None or end.epoch == NO_EPOCH:
         raise RequestError(ErrorCode.OFFSET_OUT_OF_RANGE)
     if end.epoch < epoch or end.end_offset < wanted.offset:

@@ -104,6 +104,7 @@ class CleaningJob:
         # The last batch of each live producer in what is cleaned (Q4). Not in the whole log: its
         # end may be truncated yet, and then these are the last.
         self._last_offsets: Final[dict[int, int]] = {}
+        self._last_offset = -1
         self.report: Final = CleaningReport()
         # Sources, the segment that replaces them, and its checksum.
         self.results: Final[list[tuple[list[Segment], Segment, int]]] = []
@@ -135,6 +136,7 @@ class CleaningJob:
             for base in bases:
                 segment = self._segments[base]
                 for at in walk(_open(self._log.files, segment), 0, segment.size):
+                    self._last_offset = at.header.last_offset
                     if at.header.producer_id in self._live_producers:
                         self._last_offsets[at.header.producer_id] = at.header.last_offset
 
@@ -182,7 +184,8 @@ class CleaningJob:
             self._latest,
             now_ms=self.now_ms,
             delete_retention_ms=self._log.settings.delete_retention_ms,
-            is_last_of_producer=self._last_offsets.get(header.producer_id) == header.last_offset,
+            stays_empty=header.last_offset
+            in (self._last_offset, self._last_offsets.get(header.producer_id)),
         )
 
     def _take(self, cleaned: Segment, rewritten: Rewritten, crc: int) -> int:

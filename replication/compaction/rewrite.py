@@ -7,7 +7,8 @@ Q2  a tombstone stays until its delete horizon has passed: the time when the cle
     plus `delete.retention.ms` (KIP-534 puts it into the batch's base timestamp)
 Q3  base offset, last offset, epoch, producer and sequence of a batch stay as they were
 Q4  a batch with no record left stays, empty, if it is its producer's last in what is cleaned: a
-    restart or a truncation must find it (rule 62)
+    restart or a truncation must find it (rule 62); and so does the last one of all: a follower
+    learns from it where the log ends
 Q5  what cannot be decoded, has no key, or is a control batch stays: nothing has replaced it
 
 Not here: files (`cleaner.py`).
@@ -76,12 +77,12 @@ def rewrite_batch(
     *,
     now_ms: int,
     delete_retention_ms: int,
-    is_last_of_producer: bool,
+    stays_empty: bool,
 ) -> Rewritten:
     """Return what is left of one whole batch, whose checksum the caller has checked."""
     horizon = header.base_timestamp if header.has_delete_horizon else None
     if header.is_control or header.count == 0:
-        stays = header.is_control or is_last_of_producer
+        stays = header.is_control or stays_empty
         return Rewritten(batch if stays else None, horizon_ms=horizon, is_changed=not stays)
     try:
         records = decode_records(batch)
@@ -95,7 +96,7 @@ def rewrite_batch(
     removed = len(records) - len(kept)
     if removed == 0 and new_horizon == horizon:
         return Rewritten(batch, horizon_ms=horizon)
-    if not kept and not is_last_of_producer:
+    if not kept and not stays_empty:
         return Rewritten(None, removed, is_changed=True)
     rebuilt = _rebuilt(header, kept, new_horizon)
     return Rewritten(rebuilt, removed, new_horizon, is_changed=True)

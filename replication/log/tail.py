@@ -9,7 +9,7 @@ been fetched by all who are in sync, and goes; whoever is behind reads the file.
 Not here: the file (`segment.py`), and when something is committed.
 
 T1  chunks are contiguous: each begins where the one before it ends
-T2  no more bytes are kept than the bound, but for one chunk: the newest, of whatever size
+T2  no more bytes are kept than the budget of all logs together has
 T3  what is returned is what the file has from that offset on
 """
 
@@ -20,7 +20,19 @@ from typing import Final, NamedTuple
 
 from ottla.proto.ids import Offset
 
+# Of one log, and of all of a node together.
 TAIL_BYTES_MAX: Final = 8 << 20
+TAILS_BYTES_MAX: Final = 64 << 20
+_CHUNKS_MAX: Final = 1024
+
+
+class TailBudget:
+    """How much all tails of a node may keep."""
+
+    __slots__ = ("left_bytes",)
+
+    def __init__(self, bytes_max: int = TAILS_BYTES_MAX) -> None:
+        self.left_bytes = bytes_max
 
 
 class _Chunk(NamedTuple):
@@ -34,33 +46,46 @@ class _Chunk(NamedTuple):
 class Tail:
     """The newest batches of one log."""
 
-    __slots__ = ("_bytes_max", "_chunks", "size_bytes")
+    __slots__ = ("_budget", "_bytes_max", "_chunks", "size_bytes")
 
-    def __init__(self, bytes_max: int = TAIL_BYTES_MAX) -> None:
+    def __init__(self, budget: TailBudget, bytes_max: int = TAIL_BYTES_MAX) -> None:
+        self._budget: Final = budget
         self._bytes_max: Final = bytes_max
         self._chunks: Final[deque[_Chunk]] = deque()
         self.size_bytes = 0
 
     def add(self, first_offset: Offset, next_offset: Offset, batches: bytes) -> None:
-        """Keep what was just written; the oldest go if it is too much."""
-        chunks = self._chunks
+        """Keep what was just written, if there is room; the oldest go for it."""
+        chunks, size = self._chunks, len(batches)
         if chunks and chunks[-1].next_offset != first_offset:
             # Something was written that nobody told of here: begin anew (T1).
             self.clear()
+        while chunks and (
+            self.size_bytes + size > self._bytes_max
+            or size > self._budget.left_bytes
+            or len(chunks) == _CHUNKS_MAX
+        ):
+            self._drop_first()
+        if size > min(self._bytes_max, self._budget.left_bytes):
+            return
         chunks.append(_Chunk(first_offset, next_offset, batches))
-        self.size_bytes += len(batches)
-        while self.size_bytes > self._bytes_max and len(chunks) > 1:
-            self.size_bytes -= len(chunks.popleft().batches)
+        self.size_bytes += size
+        self._budget.left_bytes -= size
 
     def drop_below(self, offset: Offset) -> None:
         """Let go of the chunks that end at `offset` or before it."""
-        chunks = self._chunks
-        while chunks and chunks[0].next_offset <= offset:
-            self.size_bytes -= len(chunks.popleft().batches)
+        while self._chunks and self._chunks[0].next_offset <= offset:
+            self._drop_first()
 
     def clear(self) -> None:
         self._chunks.clear()
+        self._budget.left_bytes += self.size_bytes
         self.size_bytes = 0
+
+    def _drop_first(self) -> None:
+        size = len(self._chunks.popleft().batches)
+        self.size_bytes -= size
+        self._budget.left_bytes += size
 
     def read(self, offset: Offset, bytes_max: int) -> bytes | None:
         """Return whole batches from `offset` on, or None: they must be read from the file.

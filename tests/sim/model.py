@@ -120,13 +120,15 @@ class Model:
             for batch in self.batches
             if batch.header.producer_id >= 0 and batch.header.base_offset < plan_end
         }
+        planned = [one.header for one in self.batches if one.header.base_offset < plan_end]
+        last_offset = planned[-1].last_offset if planned else -1
         return [
             kept
             for batch in self.batches
             if (
                 kept := batch
                 if batch.header.base_offset >= min(end, mapped_to)
-                else _compact_one(batch, last, producer_last, now_ms)
+                else _compact_one(batch, last, {last_offset, *producer_last.values()}, now_ms)
             )
         ]
 
@@ -134,7 +136,7 @@ class Model:
 def _compact_one(
     batch: ModelBatch,
     last: dict[bytes, int],
-    producer_last: dict[int, int],
+    stays_empty: set[int],
     now_ms: int,
 ) -> ModelBatch | None:
     header = batch.header
@@ -148,8 +150,7 @@ def _compact_one(
             and not (record.value is None and horizon is not None and now_ms >= horizon)
         )
     )
-    is_last = producer_last.get(header.producer_id) == header.last_offset
-    if not kept and not is_last:
+    if not kept and header.last_offset not in stays_empty:
         return None
     return replace(batch, records=kept)
 

@@ -151,7 +151,7 @@ def _producers_of_emptied_batches_forgotten(patch: Patch) -> None:
     real = rewrite.rewrite_batch
 
     def rewritten(*given: Any, **how: Any) -> Any:
-        return real(*given, **{**how, "is_last_of_producer": False})
+        return real(*given, **{**how, "stays_empty": False})
 
     patch.setattr(cleaner, "rewrite_batch", rewritten)
 

@@ -84,10 +84,11 @@ class ForeignWriter(Background):
 
     def _take(self, attempt: Attempt, error: KafkaError | None, message: Message) -> None:
         offset = message.offset()
-        if error is None and offset is not None and offset >= 0:
-            self._history.acknowledge(attempt, offset)
-        else:
-            self._history.refuse(attempt, Fate.UNKNOWN, "" if error is None else error.name())
+        if error is not None:
+            self._history.refuse(attempt, Fate.UNKNOWN, error.name())
+            return
+        # A batch may count as kept because a later one was: then nobody says where it is.
+        self._history.acknowledge(attempt, -1 if offset is None or offset < 0 else offset)
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():

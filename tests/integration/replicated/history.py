@@ -59,6 +59,7 @@ class Attempt:
     # Until it is known otherwise: whoever dies in between leaves it so.
     fate: Fate = Fate.UNKNOWN
     ended_s: float = float("inf")
+    # Of what was acknowledged −1: nobody said where it is.
     offset: int = -1
     # Who acknowledged it, where that is known.
     node: int | None = None
@@ -127,11 +128,14 @@ class History:
     def counts(self) -> dict[str, int]:
         """Return how often each outcome was, by writer."""
         with self._lock:
-            told = Counter(
-                f"{one.writer} {one.fate.value}{' ' + one.said if one.said else ''}"
-                for one in self.attempts
-            )
+            told = Counter(map(_outcome, self.attempts))
         return dict(sorted(told.items()))
+
+
+def _outcome(one: Attempt) -> str:
+    is_somewhere = one.fate is Fate.OK and one.offset < 0
+    told = [one.writer, one.fate.value, one.said, "somewhere" if is_somewhere else ""]
+    return " ".join(filter(None, told))
 
 
 def fate_of(code: int) -> Fate:

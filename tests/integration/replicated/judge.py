@@ -1,6 +1,6 @@
 """Says whether what is in the log follows from what was answered. A pure function of both.
 
-Q1  every acknowledged record is at its offset
+Q1  every acknowledged record is at its offset; or anywhere, where the producer was not told it
 Q2  no value is there twice: every value is sent once, or by an idempotent producer
 Q3  nothing that surely failed is there, nor anything that nobody sent, nor in another partition
 Q4  a record acknowledged before another one was sent lies below it (real time order); records of
@@ -89,9 +89,14 @@ def _missing(place: TopicPartition, log: Log, attempts: Iterable[Attempt]) -> li
             f"{place}: {one.value!r} was acknowledged at {one.offset} by node {one.node}; there is "
             f"{at.get(one.offset, b'nothing')!r}, and it is at {where.get(one.value, 'no offset')}"
             for one in attempts
-            if one.fate is Fate.OK and at.get(one.offset) != one.value
+            if one.fate is Fate.OK and not _is_there(one, at, where)
         ]
     )
+
+
+def _is_there(one: Attempt, at: Mapping[int, bytes], where: Mapping[bytes, int]) -> bool:
+    """An acknowledgement may leave open where it is, never that it is there."""
+    return one.value in where if one.offset < 0 else at.get(one.offset) == one.value
 
 
 def _strange(place: TopicPartition, log: Log, tried: Mapping[bytes, Attempt]) -> list[str]:

@@ -28,6 +28,13 @@ def _switch_off() -> None:
     os._exit(failpoints.EXIT_CODE)
 
 
+def _on_thread_error(error: threading.ExceptHookArgs) -> None:
+    # Whoever writes in the last microseconds finds that there is no power; that is no news.
+    if not isinstance(error.exc_value, failpoints.CrashError):
+        threading.__excepthook__(error)
+
+
 if __name__ == "__main__":
+    threading.excepthook = _on_thread_error
     signal.signal(signal.SIGUSR2, _cut)
     main(prog_name="ottla")

@@ -71,6 +71,12 @@ def test_a_log_that_does_not_follow_from_the_answers_is_noticed(
     assert told in _judged(attempts, log)
 
 
+def test_what_was_acknowledged_without_an_offset_is_anywhere() -> None:
+    attempts = [_kept(0, 0), _kept(1, -1)]
+    assert not _judged(attempts, _log("v0", "v1"))
+    assert "v1' was acknowledged at -1" in _judged(attempts, _log("v0"))
+
+
 def test_a_write_sent_after_an_answer_must_not_lie_below_what_was_answered() -> None:
     assert "below 1, which was acknowledged before" in _judged(
         [_kept(0, 1), _kept(1, 0)], _log("v1", "v0")

@@ -6,7 +6,7 @@ world of copies (`tests/scripts/replication/breaks.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -14,19 +14,21 @@ from ottla.controller import brokers as controller_brokers
 from ottla.controller import state
 from ottla.controller.commands import UnfenceBroker
 from ottla.proto.errors import ErrorCode
-from ottla.proto.ids import Offset
+from ottla.proto.ids import BrokerId, Offset
 from ottla.proto.records.header import read_header
 from ottla.proto.replication import decode_answer
 from ottla.replication import replica as replica_module
+from ottla.replication.epochs import EpochEnd
 from ottla.replication.follower import Cut, FollowerCore, FollowerState
 from ottla.replication.leader import LeaderCore
 from ottla.replication.log import append as append_module
 from ottla.replication.log.incoming import checked_headers
 from ottla.replication.log.sync import SyncJob
 from ottla.replication.producers import ProducerStates
-from ottla.replication.progress import FetchClaim
+from ottla.replication.progress import FetchClaim, Verdict
 from ottla.replication.pulling import Puller
 from ottla.replication.replica import Replica
+from ottla.replication.waiters import Waiters
 from tests.scripts.replication.breaks import (
     CountsUnsynced,
     CutsAtHighWatermark,
@@ -56,6 +58,32 @@ class HighWatermarkInclusive(LeaderCore):
         super()._advance(now_ms)
         if self._is_above_min and not self.is_over and self.high_watermark < self.end_offset:
             self.high_watermark = Offset(self.high_watermark + 1)
+
+
+class CountsDiverged(LeaderCore):
+    """Rule 41: a follower whose log is another one counts for as long as its log is."""
+
+    def fetched(
+        self,
+        replica: BrokerId,
+        broker_epoch: int,
+        claim: FetchClaim,
+        start_offset: Offset,
+        now_ms: int,
+    ) -> Verdict:
+        verdict = super().fetched(replica, broker_epoch, claim, start_offset, now_ms)
+        if isinstance(verdict, EpochEnd):
+            held = Offset(min(claim.held_offset, self.end_offset))
+            self._followers[replica].took(held, self.end_offset, now_ms)
+            self._advance(now_ms)
+        return verdict
+
+
+class SwearsTooSoon(LeaderCore):
+    """Rule 8: it says that all have synced as soon as the topic is changed to fsync."""
+
+    def _can_swear(self, members: Iterable[BrokerId]) -> bool:
+        return self.view.is_fsync
 
 
 class AnyAnswerWillDo(FollowerCore):
@@ -113,6 +141,11 @@ def acknowledge_before_replication(patch: Patch) -> None:
 def never_sync(patch: Patch) -> None:
     """Rule 47: a sync says "done", and nothing is on the disk."""
     patch.setattr(SyncJob, "run", lambda job: None)
+
+
+def wait_beyond_the_epoch(patch: Patch) -> None:
+    """Rule 28: who waits for acks=all goes on waiting when the leader is another one."""
+    patch.setattr(Waiters, "fail", lambda waiters, error: None)
 
 
 def forget_sequences(patch: Patch) -> None:
@@ -206,6 +239,9 @@ BREAKS = (
     Break(follow_with(CountsUnsynced), "everything", ("I3", "I4")),
     Break(lead_with(NoSyncAtLeader), "everything", ("I1", "I3", "I4")),
     Break(follow_with(AheadOfItsDisk), "everything", ("I1",)),
+    Break(lead_with(CountsDiverged), "proposals", ("I2", "I3", "I4")),
+    Break(lead_with(SwearsTooSoon), "pagecache", ("I3",)),
+    Break(wait_beyond_the_epoch, "proposals", ("I4",)),
     Break(lead_with(NoMinimum), "cuts", ("I3",)),
     Break(append_below_the_minimum, "cuts", ("I4",)),
     Break(lead_with(ExpandsLate), "proposals", ("I3",)),

@@ -7,6 +7,7 @@ registration, heartbeats, obeying metadata, sending proposals (`node/` has the r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,9 @@ from ottla.controller.commands import NO_BROKER_EPOCH, PartitionChange, Register
 from ottla.controller.election import is_fsync
 from ottla.controller.image import MetadataImage, TopicInfo
 from ottla.controller.replay import first_state
+from ottla.controller.serving import electable_others, standing
 from ottla.node.views import Views
-from ottla.proto.errors import ErrorCode
+from ottla.proto.errors import ErrorCode, StorageError
 from ottla.proto.ids import BrokerId, Offset, TopicPartition
 from ottla.proto.kafka.uuids import UUID
 from ottla.replication.leader import IsrProposal
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 HEARTBEAT_MS = 110
 RETRY_MS = 60
 ANSWER_MS = 120
-PAUSE_MS = 20
 PROBE_MS = 40
 
 
@@ -67,6 +68,7 @@ class BrokerProcess:
         # When a heartbeat was sent that the controller has answered (rule 13).
         self.heard_ms: int | None = None
         self.wants_shutdown = False
+        self._is_dying = False
         self.streams = Streams(self)
         self._syncs: list[SlowSyncs] = []
         self._wanting: set[int] = set()
@@ -100,10 +102,24 @@ class BrokerProcess:
             work()
         except PowerCutError:
             self.world.lose_power(self, is_sudden=True)
+        except StorageError:
+            if self.manager is None or self.manager.offline is None:
+                raise
+        if self.is_up and self.manager is not None and self.manager.offline is not None:
+            # A disk that refuses cannot be believed any more: the process ends (rule 48).
+            self._give_up_disk()
+
+    def _give_up_disk(self) -> None:
+        if not self._is_dying:
+            self._is_dying = True
+            self.world.truth.lost_disk(self.node_id)
+            self.world.schedule.note("the disk of broker %d has failed", self.node_id)
+            self.after(3, "die", lambda: self.world.kill(self))
 
     def start(self) -> None:
         self.life += 1
         self.is_up, self.paused_until_ms, self.metadata_slow_ms = True, 0, 0
+        self.machine.plan.rules.clear()
         self._forget()
         self.run(self._open)
 
@@ -213,7 +229,8 @@ class BrokerProcess:
             self.after(2, "shut down", self._shut_down)
             return
         assert self.manager is not None
-        self.manager.close(broker_epoch=self.broker_epoch or 0)
+        with suppress(StorageError):
+            self.manager.close(broker_epoch=self.broker_epoch or 0)
         self.world.schedule.note("broker %d has shut down", self.node_id)
         self.world.kill(self)
 
@@ -407,11 +424,17 @@ class BrokerProcess:
             return False
         if self.heard_ms is not None and now_ms - self.heard_ms < SESSION_MS:
             return True
-        others = {*core.maximal_isr, *core.view.elr} - {BrokerId(self.node_id)}
-        if not others:
-            return not self.world.climate.is_unclean
-        heard = [replica.heard_ms(one) for one in others]
-        return all(one is not None and now_ms - one < SESSION_MS for one in heard)
+        me = BrokerId(self.node_id)
+        partition = self.image.topics[TOPIC].partitions[replica.partition.partition]
+        others = {*electable_others(partition, me), *core.maximal_isr} - {me}
+        found = standing(
+            is_heard=False,
+            fetched_ms={one: replica.heard_ms(one) for one in sorted(others)},
+            is_unclean_allowed=self.world.climate.is_unclean,
+            session_ms=SESSION_MS,
+            now_ms=now_ms,
+        )
+        return found.may_serve
 
 
 class _Events(ReplicaEvents):

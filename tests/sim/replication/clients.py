@@ -155,10 +155,10 @@ class Producer:
     def _next(self) -> None:
         if not self.world.is_writing:
             return
-        dice = self.world.dice
-        self.world.schedule.after(
-            1 + int(dice.random() * 2 * self.world.climate.write_ms), "write", self._write
-        )
+        delay_ms = 1
+        if not self.world.network.is_calm:
+            delay_ms += int(self.world.dice.random() * 2 * self.world.climate.write_ms)
+        self.world.schedule.after(delay_ms, "write", self._write)
 
     def _write(self) -> None:
         world = self.world

@@ -76,7 +76,7 @@ WAYS = {
     "slow_metadata": 2,
     "slow_controller": 2,
 }
-DISKS = {"slow_disk": 3}
+DISKS = {"slow_disk": 3, "fail_disk": 2}
 WISHES = {"prefer_leaders": 3, "change_min_isr": 2, "fence_falsely": 2, "delete_records": 1}
 LOSSES = {"wipe": 3, "damage": 4}
 EVERYTHING = {**DEATHS, **POWER, **WAYS, **DISKS, **WISHES}
@@ -108,7 +108,7 @@ def _climate(dice: Random, family: str, **fixed: object) -> Climate:
         "checkpoint_ms": dice.choice([150, 600, 10_000]),
         "segment_bytes": dice.choice([300, 1_000, 20_000]),
         "answer_bytes": dice.choice([100, 100_000]),
-        "storm_ms": 1_100,
+        "storm_ms": 900,
         "fault_ms": dice.choice([50, 110, 220]),
         "faults": _some(dice, EVERYTHING),
         "hurt_acks": dice.choice([0, 0.05]),
@@ -132,8 +132,15 @@ def _deaths(dice: Random) -> Climate:
 
 def _cuts(dice: Random) -> Climate:
     """Leaders, followers and the controller do not hear each other."""
-    faults = (*_some(dice, {**WAYS, **WISHES}), ("heal", 6), ("kill_leader", 1))
-    return _climate(dice, "cuts", faults=faults)
+    heals = dice.choice([1, 6])
+    faults = (
+        *_some(dice, {**WAYS, **WISHES, "heal": heals}),
+        ("cut_off_leader", 2),
+        ("heal", heals),
+        ("kill_leader", 1),
+    )
+    # Long enough for a leader to be given up by the others, and to give up itself.
+    return _climate(dice, "cuts", faults=faults, storm_ms=1_300)
 
 
 def _proposals(dice: Random) -> Climate:
@@ -160,6 +167,7 @@ def _proposals(dice: Random) -> Climate:
         faults=faults,
         hurt_acks=0,
         hurt_joins=dice.choice([0.5, 0.9]),
+        storm_ms=800,
         late_proposals=dice.choice([0.4, 0.8]),
         lag_ms=dice.choice([60, 100]),
     )
@@ -191,6 +199,7 @@ def _handovers(dice: Random) -> Climate:
         faults=faults,
         hurt_acks=dice.choice([0.1, 0.3]),
         lag_ms=dice.choice([30, 60]),
+        storm_ms=700,
     )
 
 
@@ -202,8 +211,11 @@ def _frames(dice: Random) -> Climate:
 
 def _pagecache(dice: Random) -> Climate:
     """Nothing is synced for anybody: who loses power loses its claim (rule 8)."""
-    faults = {**DEATHS, **POWER, **WAYS, **WISHES, "change_durability": dice.choice([0, 4])}
-    return _climate(dice, "pagecache", is_fsync=dice.random() < 0.3, faults=_some(dice, faults))
+    faults = (
+        *_some(dice, {**DEATHS, **POWER, **WAYS, **WISHES}),
+        ("change_durability", dice.choice([0, 5])),
+    )
+    return _climate(dice, "pagecache", is_fsync=dice.random() < 0.3, faults=faults)
 
 
 def _losses(dice: Random) -> Climate:

@@ -65,7 +65,6 @@ class BeatAnswer:
 
     is_fenced: bool
     may_exit: bool = False
-    is_stale: bool = False
     # Where it was fenced last. A leader that does not know of that yet must not serve (rule 13).
     fenced_at: int = -1
 
@@ -81,8 +80,6 @@ class Control:
         self._applied: dict[int, int] = {}
         self._fenced_at: dict[int, int] = {}
         self._arrives_ms: dict[int, int] = {}
-        # When an epoch of a partition began, for whoever checks old leaders.
-        self.epochs_ms: dict[tuple[int, int], int] = {}
 
     def begin(self) -> None:
         """The brokers start; then there is a topic."""
@@ -207,7 +204,7 @@ class Control:
         broker_id = BrokerId(beat.broker_id)
         info = self.image.brokers.get(broker_id)
         if info is None or info.broker_epoch != beat.broker_epoch:
-            answer(BeatAnswer(is_fenced=True, is_stale=True))
+            answer(BeatAnswer(is_fenced=True))
             return
         self._heard_ms[broker_id] = self.world.schedule.now_ms
         self._applied[broker_id] = max(self._applied.get(broker_id, 0), beat.applied_version)

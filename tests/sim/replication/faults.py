@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.proto.ids import BrokerId
+from ottla.replication.storage.faults import FaultRule
 from tests.sim.replication.control import TOPIC
 from tests.sim.replication.network import CONTROLLER
 
@@ -40,6 +41,7 @@ class Faults:
         for broker in self.world.brokers.values():
             broker.paused_until_ms = broker.disk_slow_until_ms = broker.metadata_slow_ms = 0
             broker.machine.power.cut_at = None
+            broker.machine.plan.rules.clear()
         self.start_all()
 
     def _strike(self) -> None:
@@ -120,6 +122,12 @@ class Faults:
     def slow_disk(self) -> None:
         until_ms = self.world.schedule.now_ms + self.dice.choice([60, 200, 500])
         self._some_broker().disk_slow_until_ms = until_ms
+
+    def fail_disk(self) -> None:
+        """One of the next syncs, writes or commits is refused."""
+        operation = self.dice.choice(["sync", "sync", "write", "commit", "committed"])
+        rule = FaultRule(operation, "*", nth=1 + self.dice.randrange(3))
+        self._some_broker().machine.plan.rules.append(rule)
 
     def wipe(self) -> None:
         """A broker comes back with an empty disk, if no other disk is lost or damaged."""
@@ -214,7 +222,14 @@ class Faults:
         self.network.cut(other, one)
 
     def cut_off(self) -> None:
-        number = self._some_broker().node_id
+        self._cut_off(self._some_broker().node_id)
+
+    def cut_off_leader(self) -> None:
+        leader = self._leader()
+        if leader is not None:
+            self._cut_off(leader.node_id)
+
+    def _cut_off(self, number: int) -> None:
         for other in (CONTROLLER, *self.world.brokers):
             if other != number:
                 self.network.cut(number, other)

@@ -124,6 +124,7 @@ class Feeding:
     def __init__(self, streams: Streams, line: Line) -> None:
         broker, world = streams.broker, streams.broker.world
         self.line = line
+        self._world = world
         self.feeder = Feeder(
             BrokerId(line.follower.node_id),
             streams.find,
@@ -135,7 +136,13 @@ class Feeding:
         self.pump = Pump(broker, self._send, self.feeder.due_ms)
 
     def take(self, ask: bytes) -> None:
-        self.feeder.take(ask)
+        try:
+            self.feeder.take(ask)
+        except RemoteProtocolError:
+            if self._world.climate.repeat_frames == 0:
+                raise
+            # As a node does: the stream ends, and the follower dials again.
+            self.line.break_off()
         self.pump.wake()
 
     def _send(self) -> None:

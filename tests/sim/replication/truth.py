@@ -74,8 +74,8 @@ class Copy:
     is_dark: bool = False
     is_wiped: bool = False
     is_damaged: bool = False
-    # What must be there after the power came back.
-    floor: int = 0
+    # Whether it ended in the midst of something: what it had then is not what must be there.
+    is_torn: bool = False
     # How often this copy has lost something that it may have counted for.
     losses: int = 0
     seen: tuple[int, ...] = ()
@@ -140,10 +140,15 @@ class Truth:
         for (one, _), copy in self.copies.items():
             if one == number:
                 copy.is_dark = True
-                # Perhaps it was just being cut; never below its high watermark.
-                copy.floor = min(copy.synced, copy.high_watermark)
+                copy.is_torn = True
                 copy.end = min(copy.end, copy.synced)
                 copy.losses += 1
+
+    def lost_disk(self, number: int) -> None:
+        """A disk refuses everything from now on."""
+        for (one, _), copy in self.copies.items():
+            if one == number:
+                copy.is_torn = True
 
     def wiped(self, number: int) -> None:
         for key, copy in self.copies.items():
@@ -164,7 +169,9 @@ class Truth:
             copy.is_damaged = broker.has_lost(index)
             if log is None or copy.is_damaged:
                 continue
-            floor = copy.floor if copy.is_dark else copy.end
+            # Perhaps it was just being cut; never below its high watermark.
+            floor = min(copy.synced, copy.high_watermark) if copy.is_torn else copy.end
+            copy.is_torn = False
             if log.end_offset < floor and not self._may_fall(index):
                 fail("I10", f"{broker.node_id} had {floor}, and finds {log.end_offset}")
             copy.end, copy.synced = log.end_offset, log.synced_offset
@@ -258,6 +265,8 @@ class Truth:
     def _look_at(self, broker: BrokerProcess, index: int, replica: Replica) -> bool:
         log = replica.log
         copy = self.copies[broker.node_id, index]
+        if log.offline is not None:
+            return False
         seen = (log.end_offset, log.synced_offset, log.high_watermark, replica.leader_epoch)
         if seen == copy.seen:
             return False
@@ -383,7 +392,7 @@ class Truth:
         known.losses.setdefault(value, self._losses_of(index))
         now_ms = self.world.schedule.now_ms
         later = [at_ms for one, at_ms in known.led_ms.items() if one > epoch]
-        if later and now_ms - min(later) > SESSION_MS + self.world.patience_ms:
+        if later and now_ms - min(later) > SESSION_MS:
             told = f"{broker.node_id} takes {value} in epoch {epoch}, over since {min(later)}"
             fail("I8", told)
 

@@ -49,8 +49,6 @@ class World:
             segment_index_bytes=800,
             producer_expiry_ms=10**12,
         )
-        # A pause may come between the look at a clock and the append.
-        self.patience_ms = 20
         self.is_writing = True
         # Nobody writes in between.
         self.quiet_from_ms = self.quiet_until_ms = 0

@@ -124,7 +124,9 @@ def test_a_checkpoint_without_descriptors_takes_nothing_offline_and_the_next_one
         house.files.give_all()
         await house.keeping.checkpoint()
         assert {replica.log.state.recovery_point for replica in replicas} == {1}
-        await house.replicas.remove([replica.partition for replica in replicas])
+        await house.replicas.remove(
+            house.replicas.take_out([replica.partition for replica in replicas])
+        )
 
     live(story)
 
@@ -211,7 +213,9 @@ def test_a_partition_that_is_deleted_between_two_turns_is_left_alone() -> None:
     async def story(house: House) -> None:
         replicas = await house.write()
         round_ = asyncio.get_running_loop().create_task(house.keeping.retain())
-        await house.replicas.remove([replica.partition for replica in replicas])
+        await house.replicas.remove(
+            house.replicas.take_out([replica.partition for replica in replicas])
+        )
         await round_
         assert house.manager.offline is None
 

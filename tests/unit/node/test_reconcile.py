@@ -215,3 +215,44 @@ def test_a_log_from_a_later_epoch_than_the_metadata_is_not_written_to() -> None:
         assert disk.names() == ["orders-0"]
 
     run(story)
+
+
+def test_a_topic_that_is_deleted_while_its_log_is_compacted_holds_up_nobody() -> None:
+    async def story(executor: ThreadPoolExecutor) -> None:
+        disk = Disk()
+        place = Place(disk, executor)
+        await place.begin(image(topic("orders", 1), topic("other", 2)))
+        place.write(b"old")
+        old = place.replicas.get("orders", 0)
+        assert old is not None
+        await old.cleaning.acquire()
+        async with asyncio.timeout(10):
+            await place.reconcile.obey(image(topic("other", 2, epoch=1)))
+        # Rule 5: nobody is served from it under its name.
+        assert place.replicas.get("orders", 0) is None
+        again = asyncio.create_task(place.reconcile.obey(image(topic("orders", 3))))
+        await asyncio.sleep(0)
+        assert place.replicas.get("orders", 0) is None
+        old.cleaning.release()
+        await again
+        assert place.ends() == {"orders-0": 0}
+
+    run(story)
+
+
+def test_leaders_are_placed_before_anything_is_made_or_removed() -> None:
+    async def story(executor: ThreadPoolExecutor) -> None:
+        place = Place(Disk(), executor)
+        await place.begin(image(topic("orders", 1), topic("gone", 2)))
+        obeying = asyncio.create_task(
+            place.reconcile.obey(image(topic("orders", 1, epoch=1), topic("new", 3, count=200)))
+        )
+        # One turn of the loop: nothing was waited for yet.
+        await asyncio.sleep(0)
+        replica = place.replicas.get("orders", 0)
+        assert replica is not None
+        assert replica.leader_epoch == 1
+        assert not obeying.done()
+        await obeying
+
+    run(story)

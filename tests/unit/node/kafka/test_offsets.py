@@ -332,7 +332,7 @@ def test_a_search_in_a_topic_that_is_deleted_ends(desk: Desk, long_search: Log, 
     manager = desk.broker.replicas.manager
 
     async def delete() -> None:
-        await desk.broker.replicas.remove([TopicPartition("t", 0)])
+        await desk.broker.replicas.remove(desk.broker.replicas.take_out([TopicPartition("t", 0)]))
         manager.remove_buried()
 
     refused = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)

@@ -23,7 +23,7 @@ class Shelf:
 
     later: tuple[bytes, ...] = ()
     now_ms: int = NOW_MS
-    is_last_of_producer: bool = False
+    stays_empty: bool = False
 
     def clean(self, batch: bytes) -> Rewritten:
         latest = KeyMap(100)
@@ -35,7 +35,7 @@ class Shelf:
             latest,
             now_ms=self.now_ms,
             delete_retention_ms=RETENTION_MS,
-            is_last_of_producer=self.is_last_of_producer,
+            stays_empty=self.stays_empty,
         )
 
 
@@ -145,7 +145,7 @@ def test_q2_a_tombstone_that_was_replaced_goes_at_once() -> None:
 
 def test_q4_rule_62_a_producers_last_batch_stays_without_records() -> None:
     batch = batch_of((b"a", b"1"), producer_id=9, producer_epoch=2, base_sequence=40)
-    left = Shelf(later=(b"a",), is_last_of_producer=True).clean(batch).batch
+    left = Shelf(later=(b"a",), stays_empty=True).clean(batch).batch
     assert left is not None
     header = read_header(left)
     assert (header.count, header.producer_id, header.last_sequence) == (0, 9, 40)
@@ -154,9 +154,9 @@ def test_q4_rule_62_a_producers_last_batch_stays_without_records() -> None:
 
 def test_q4_an_empty_batch_goes_when_the_producer_has_written_another() -> None:
     batch = batch_of((b"a", b"1"), producer_id=9, producer_epoch=2, base_sequence=40)
-    empty = Shelf(later=(b"a",), is_last_of_producer=True).clean(batch).batch
+    empty = Shelf(later=(b"a",), stays_empty=True).clean(batch).batch
     assert empty is not None
-    assert not Shelf(is_last_of_producer=True).clean(empty).is_changed
+    assert not Shelf(stays_empty=True).clean(empty).is_changed
     assert Shelf().clean(empty).batch is None
 
 
@@ -185,7 +185,7 @@ def test_q5_a_batch_that_cannot_be_decoded_stays_as_it_is() -> None:
         KeyMap(9),
         now_ms=NOW_MS,
         delete_retention_ms=0,
-        is_last_of_producer=False,
+        stays_empty=False,
     )
     assert done.batch == bytes(batch)
     assert not done.is_changed

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.proto.ids import Offset
-from ottla.replication.log.tail import Tail
+from ottla.replication.log.tail import Tail, TailBudget
 
 STEPS = st.lists(
     st.one_of(
@@ -32,12 +32,11 @@ def read_from_file(first: int, end: int) -> bytes:
 def test_it_returns_what_the_file_has(
     steps: list[tuple[str, int]], bytes_max: int, wanted: int
 ) -> None:
-    tail, end = Tail(bytes_max), 0
-    newest = b""
+    budget = TailBudget(30)
+    tail, end = Tail(budget, bytes_max), 0
     for what, number in steps:
         if what == "add":
-            newest = read_from_file(end, end + number)
-            tail.add(Offset(end), Offset(end + number), newest)
+            tail.add(Offset(end), Offset(end + number), read_from_file(end, end + number))
             end += number
         elif what == "skip":
             end += number
@@ -47,11 +46,12 @@ def test_it_returns_what_the_file_has(
             found = tail.read(Offset(number), wanted)
             assert found is None or read_from_file(number, end).startswith(found)
             assert found is None or found
-        assert tail.size_bytes <= max(bytes_max, len(newest))
+        assert tail.size_bytes <= bytes_max
+        assert 0 <= budget.left_bytes == 30 - tail.size_bytes
 
 
 def test_chunks_are_joined_as_far_as_they_fit() -> None:
-    tail = Tail()
+    tail = Tail(TailBudget())
     for offset in range(3):
         tail.add(Offset(offset), Offset(offset + 1), b"x" * 10)
     assert tail.read(Offset(0), 5) is None
@@ -61,16 +61,27 @@ def test_chunks_are_joined_as_far_as_they_fit() -> None:
 
 
 def test_who_asks_from_the_middle_of_a_chunk_reads_the_file() -> None:
-    tail = Tail()
+    tail = Tail(TailBudget())
     tail.add(Offset(4), Offset(9), b"x")
     assert tail.read(Offset(5), 100) is None
     assert tail.read(Offset(3), 100) is None
 
 
 def test_what_is_committed_goes() -> None:
-    tail = Tail()
+    tail = Tail(TailBudget())
     tail.add(Offset(0), Offset(5), b"abc")
     tail.add(Offset(5), Offset(6), b"d")
     tail.drop_below(Offset(5))
     assert tail.size_bytes == 1
     assert tail.read(Offset(5), 100) == b"d"
+
+
+def test_t2_one_budget_is_shared_by_all() -> None:
+    budget = TailBudget(10)
+    first, second = Tail(budget), Tail(budget)
+    first.add(Offset(0), Offset(1), b"x" * 8)
+    second.add(Offset(0), Offset(1), b"y" * 4)
+    assert second.read(Offset(0), 100) is None
+    first.clear()
+    second.add(Offset(1), Offset(2), b"y" * 4)
+    assert second.read(Offset(1), 100) == b"y" * 4
