@@ -146,6 +146,7 @@ class ClusterController:
 
     async def close(self) -> None:
         """Give up what is under way; what becomes of it is unknown."""
+        self.following.stop()
         tasks = list(self._at_work)
         for task in tasks:
             task.cancel()

@@ -48,6 +48,9 @@ class Following:
         # One image at a time (Z2).
         self._turn: Final = asyncio.Lock()
         self._obeying: asyncio.Task[None] | None = None
+        # Set while an image that could not be obeyed is to be tried again.
+        self._again: asyncio.TimerHandle | None = None
+        self._is_stopped = False
         # Called after every image that was obeyed.
         self.on_obeyed: Callable[[MetadataImage], None] = lambda image: None
         self._listeners: list[Listener] = []
@@ -99,9 +102,10 @@ class Following:
     def _is_obeyed(self) -> bool:
         return self.has_image and self.applied_version == self._newest.version
 
-    async def _obey_all(self) -> None:
+    async def _obey_all(self, *, again: bool = False) -> None:
         try:
-            while not self._is_obeyed:
+            while again or not self._is_obeyed:
+                again = False
                 async with self._turn:
                     await self._obey(self._newest)
                 self.on_obeyed(self.image)
@@ -110,17 +114,16 @@ class Following:
 
     def _try_again(self) -> None:
         """Obey the same image once more, if it is still the last and could not be obeyed."""
+        self._again = None
         if self.trouble is not None and self._obeying is None:
-            self._obeying = asyncio.get_running_loop().create_task(self._obey_again())
+            self._obeying = asyncio.get_running_loop().create_task(self._obey_all(again=True))
             self._obeying.add_done_callback(_report)
 
-    async def _obey_again(self) -> None:
-        try:
-            async with self._turn:
-                await self._obey(self._newest)
-            self.on_obeyed(self.image)
-        finally:
-            self._obeying = None
+    def stop(self) -> None:
+        """Try nothing again."""
+        self._is_stopped = True
+        if self._again is not None:
+            self._again.cancel()
 
     async def join(self, begin: Listener, then: Listener) -> None:
         """Have `begin` awaited with the present image, and `then` with every one after it."""
@@ -188,9 +191,10 @@ class Following:
                 _tell_bug(error)
                 trouble = repr(error)
         self.trouble = trouble
-        if trouble is not None:
+        if trouble is not None and self._again is None and not self._is_stopped:
             # In a quiet cluster the next image may be long in coming.
-            asyncio.get_running_loop().call_later(AGAIN_S, self._try_again)
+            loop = asyncio.get_running_loop()
+            self._again = loop.call_later(AGAIN_S, self._try_again)
         self.applied_version = image.version
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()

@@ -20,14 +20,16 @@ from ottla.node.premises import Premises
 from ottla.node.replication_counts import CountedFeeder, CountedPuller, IsrCounts
 from ottla.node.trace import TellsBoth, open_trace
 from ottla.node.wiring import Logs
-from ottla.proto.ids import BrokerId
+from ottla.proto.ids import INT32_MAX, BrokerId
 from ottla.proto.options import node as rows
 from ottla.replication.feeding import Feeder
 from ottla.replication.pulling import Puller
 from ottla.replication.replica import Replica
 
 NO_LIFE: Final = -1
-_OVERHEAD_BYTES: Final = 1 << 20
+# Of an answer: the first batch in it is whole, and may be as large as it once was allowed to be.
+# One that was not taken would hold up every partition of that leader.
+ANSWER_BYTES_MAX: Final = INT32_MAX
 
 
 class Replication:
@@ -70,7 +72,7 @@ class Replication:
                 channels=premises.channels,
                 broker_epoch=self._broker_epoch,
                 now_ms=now_ms,
-                receive_bytes_max=self._receive_bytes_max,
+                receive_bytes_max=lambda: ANSWER_BYTES_MAX,
             ),
             self._make_puller,
         )
@@ -100,12 +102,6 @@ class Replication:
     def _broker_epoch(self) -> int:
         epoch = self._lifeline.broker_epoch
         return NO_LIFE if epoch is None else epoch
-
-    def _receive_bytes_max(self) -> int:
-        # A batch may be as large as a request, and comes whole.
-        of = self._premises.options.current.value_of
-        batch = of(rows.SOCKET_REQUEST_MAX_BYTES)
-        return max(batch, of(rows.REPLICA_FETCH_RESPONSE_MAX_BYTES)) + _OVERHEAD_BYTES
 
     def _on_failed(self, replica: Replica, why: str) -> None:
         self.damage.report(replica.partition, replica.topic_id, why)

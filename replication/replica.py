@@ -472,9 +472,14 @@ class Replica:
 
     # ── The end ───────────────────────────────────────────────────────────────────────────────
 
-    async def close(self, reason: RequestError | None = None) -> None:
-        """Wait for the sync in flight; who still waits then is told the reason."""
+    def retire(self, reason: RequestError) -> None:
+        """Serve nobody any more: the partition is to be deleted. Who waits is told the reason."""
+        self._fail_waiting(reason)
+        self._resign()
+        self.follower = self.source = None
+        self._tell_others()
+
+    async def close(self) -> None:
+        """Wait for the sync in flight."""
         await self.syncs.close()
         self._forget_tail()
-        if reason is not None:
-            self._fail_waiting(reason)

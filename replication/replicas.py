@@ -190,6 +190,7 @@ class Replicas:
         replica = self._replicas.pop(_key(partition), None)
         if replica is not None:
             self._by_id.pop((replica.topic_id, partition.partition), None)
+            replica.retire(_gone(partition))
         return replica
 
     async def _remove_some(self, replicas: Removal) -> None:
@@ -198,11 +199,12 @@ class Replicas:
             if replica is not None and replica.cleaning.locked():
                 # That may take minutes, and who obeys metadata must not wait for it.
                 task = asyncio.get_running_loop().create_task(self._remove_later(replica))
+                task.add_done_callback(_report)
                 self._lingering[partition] = task
             elif replica is not None:
-                await replica.close(_gone(partition))
+                await replica.close()
                 there.append(partition)
-            elif self._lost.pop(_key(partition), None) is not None:
+            if self._lost.pop(_key(partition), None) is not None and replica is None:
                 self.manager.forget(partition)
         if there:
             async with self.checkpointing:
@@ -213,7 +215,7 @@ class Replicas:
         partition = replica.partition
         try:
             async with replica.cleaning:
-                await replica.close(_gone(partition))
+                await replica.close()
             async with self.checkpointing:
                 await self._on_a_thread(self.manager.bury, self.manager.take_out([partition]))
         finally:
@@ -231,6 +233,12 @@ class Replicas:
             await asyncio.wait(tuple(self._lingering.values()))
         for replica in self:
             await replica.close()
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        context = {"message": "a partition could not be deleted", "exception": error}
+        task.get_loop().call_exception_handler(context)
 
 
 def _gone(partition: TopicPartition) -> RequestError:

@@ -1,7 +1,4 @@
-"""Every client against three nodes, of which it is told one.
-
-Only partitions with one replica are written to: followers do not copy yet.
-"""
+"""Every client against three nodes, of which it is told one."""
 
 from __future__ import annotations
 

@@ -195,6 +195,8 @@ class World:
         """A broker dies, and a part of its log that was synced is gone when it comes back."""
         self.kill(broker)
         files = broker.machine.files
+        broker.machine.power.cut_at = None
+        broker.machine.plan.rules.clear()
         for index in range(self.climate.partitions):
             name = f"{TOPIC}-{index}"
             record = broker.machine.records.get(partition_key(name))

@@ -251,3 +251,35 @@ def test_whoever_is_followed_and_however_far_they_are_nothing_goes_back(
         assert following.applied_version == HISTORY
 
     asyncio.run(story())
+
+
+def test_z3_what_could_not_be_obeyed_is_tried_again_and_news_meanwhile_are_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ottla.node.following.AGAIN_S", 0.01)
+
+    async def story() -> None:
+        controllers, following = _controllers(), _following()
+        calls = list[int]()
+        is_trying_again, may_end = asyncio.Event(), asyncio.Event()
+
+        async def listen(image: MetadataImage) -> None:
+            calls.append(image.version)
+            if len(calls) == 1:
+                raise StorageError("no descriptor")
+            if len(calls) == 2:
+                is_trying_again.set()
+                await may_end.wait()
+
+        following.watch(listen)
+        await following.take(_whole(controllers, 3))
+        assert following.trouble is not None
+        async with asyncio.timeout(10):
+            await is_trying_again.wait()
+            assert following.learn(_delta(controllers, 4))
+            may_end.set()
+            await following.reached(4)
+        assert calls == [3, 3, 4]
+        assert following.trouble is None
+
+    asyncio.run(story())
