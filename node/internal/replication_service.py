@@ -42,6 +42,8 @@ EPOCH_KEY: Final = "ottla-broker-epoch"
 SILENT_MS: Final = 30_000
 
 _DIGITS_MAX: Final = 19
+_END_TRIES: Final = 50
+_END_PAUSE_S: Final = 0.01
 _SHOWN_MAX: Final = 100
 
 Buffer = bytes | bytearray | memoryview
@@ -122,13 +124,13 @@ class ReplicationService:
             await self._serve(follower, epoch, context)
         except _EndedError as error:
             _log.debug("stream_ended", caller=context.peer(), why=str(error))
-            await context.abort(error.code, str(error))
+            await _end(context, error.code, str(error))
         except RefusedError as error:
             self._told.ill("stream_refused", str(error), caller=context.peer())
-            await context.abort(error.code, str(error))
+            await _end(context, error.code, str(error))
         except RemoteProtocolError as error:
             self._told.ill("stream_malformed", str(error), caller=context.peer())
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await _end(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except Exception as error:
             # gRPC would answer UNKNOWN and go on; but it is a bug, and the node must hear of it.
             what = {"message": "the leader's end of a replication stream", "exception": error}
@@ -258,6 +260,21 @@ class _Stream:
         await self._is_ending.wait()
         if self._why is not None:
             raise self._why
+
+
+async def _end(context: Context, code: grpc.StatusCode, why: str) -> None:
+    """End the call with the reason; it raises, as `abort` does.
+
+    A frame that was being written when its task was cancelled is still on its way in gRPC, which
+    then takes no reason yet.
+    """
+    for _ in range(_END_TRIES):
+        try:
+            await context.abort(code, why)
+        except grpc.aio.AbortError:
+            raise
+        except grpc.aio.BaseError:
+            await asyncio.sleep(_END_PAUSE_S)
 
 
 def _number(told: dict[str, str | bytes], key: str) -> int:
