@@ -13,7 +13,7 @@ import resource
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, cast
+from typing import cast
 
 import click
 
@@ -31,9 +31,6 @@ from ottla.replication.storage import failpoints
 
 _log = logger("node")
 
-# How long a thread may compute while another one waits for its turn.
-_SWITCH_S: Final = 0.0005
-
 
 @click.command()
 @click.option("--config", "path", type=click.Path(path_type=Path), help="A file in Kafka's format.")
@@ -45,9 +42,6 @@ def node(path: Path | None, quiet: bool, flags: tuple[str, ...]) -> None:
     KEY=VALUE sets an option, such as log.dirs=/var/lib/ottla; `ottla config describe` lists them.
     """
     keep_memory()
-    # Threads that sync, or wait for the network, need Python for a moment only, and somebody waits
-    # for them. By default they would wait up to 5 ms for whoever computes.
-    sys.setswitchinterval(_SWITCH_S)
     failpoints.arm_from_environment(os.environ)
     given = load_node_options(path=path, environment=os.environ, flags=parse_flags(flags))
     options = NodeOptions(given)

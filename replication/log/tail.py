@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from ottla.proto.ids import Offset
 
 # Of one log, and of all of a node together.
-TAIL_BYTES_MAX: Final = 8 << 20
+TAIL_BYTES_MAX: Final = 24 << 20
 TAILS_BYTES_MAX: Final = 64 << 20
 _CHUNKS_MAX: Final = 1024
 
