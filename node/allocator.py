@@ -18,9 +18,9 @@ _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
 
-# The most that glibc allows on 64 bits.
-MMAP_BYTES: Final = 32 << 20
-TRIM_BYTES: Final = 512 << 20
+# Above what is sent in one piece; and little enough that a stranger's burst is given back.
+MMAP_BYTES: Final = 4 << 20
+TRIM_BYTES: Final = 16 << 20
 
 
 def keep_memory() -> bool:

@@ -65,6 +65,10 @@ class PreElection:
         self._dead_leader = False
         self.forget()
 
+    def hears_leader(self, now_ms: int) -> bool:
+        """Whether a leader was heard a moment ago."""
+        return not self._dead_leader and now_ms - self._heard_ms < self._patience_ms
+
     def leader_is_dead(self) -> None:
         """The leader's stream broke and its address refused a probe: its process is gone."""
         self._dead_leader = True
@@ -108,7 +112,6 @@ class PreElection:
     def would_vote(
         self, asked: AskPreVote, *, leads: bool, last_index: int, last_term: int, now_ms: int
     ) -> bool:
-        hears_leader = not self._dead_leader and now_ms - self._heard_ms < self._patience_ms
-        if leads or hears_leader:
+        if leads or self.hears_leader(now_ms):
             return False
         return (asked.last_term, asked.last_index) >= (last_term, last_index)

@@ -180,13 +180,16 @@ class QuorumMember:
         self._take(_Call(Admit(voter, directory_id), self._now_ms() + timeout_ms, done))
 
     def status(self) -> QuorumStatus:
-        membership = self._journal.membership
+        membership, leader = self._journal.membership, self.leader
+        if not may_vote(self._journal) and not self._pre.hears_leader(self._now_ms()):
+            # Who joins stands for nothing, and so never notices by itself that nobody leads.
+            leader = None
         return QuorumStatus(
             node_id=self._node_id,
             standing=membership.standing,
             role=Role.FOLLOWER if self._halted is not None else self._raft.role,
             term=self._raft.term,
-            leader=self.leader,
+            leader=leader,
             voters=tuple(sorted(membership.voters)),
             first_index=self._journal.first_index,
             last_index=self._journal.last_index,

@@ -415,8 +415,12 @@ def test_one_lost_disk_is_made_good_and_two_are_refused_until_they_are_brought_b
             wait_until(partial(says, node, "lost its disk"), DEADLINE_S, "it says why")
         too_many = "Too many voters have lost their data directories (2, 3)"
         wait_until(partial(says, cluster[1], too_many), DEADLINE_S, "it says why")
+        wait_until(
+            lambda: {node.leader() for node in cluster.running} == {None},
+            DEADLINE_S,
+            "nobody leads without a majority",
+        )
         assert not any(node.is_ready() for node in cluster.running)
-        assert {node.leader() for node in cluster.running} == {None}
 
         for node in lost:
             node.kill()

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.clusters import ClusterNode, living, make_cluster, running_cluster
 from tests.integration.nodes import running_node, wait_until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 DEADLINE_S = 60.0
 RECORDS = 400

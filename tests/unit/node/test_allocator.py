@@ -8,15 +8,15 @@ import sys
 
 import pytest
 
-# Takes and gives back 8 MiB ten times, and tells how many pages had to be made.
+# Takes and gives back 2 MiB ten times, and tells how many pages had to be made.
 _SCRIPT = """
 import resource
 from ottla.node.allocator import keep_memory
 kept = keep_memory() if {is_kept} else False
-bytearray(8 << 20)
+bytearray(2 << 20)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(10):
-    block = bytearray(b"x") * (8 << 20)
+    block = bytearray(b"x") * (2 << 20)
     del block
 print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
@@ -35,6 +35,6 @@ def pages_made(*, is_kept: bool) -> tuple[bool, int]:
 def test_large_blocks_are_used_again() -> None:
     kept, pages = pages_made(is_kept=True)
     _, without = pages_made(is_kept=False)
-    print(f"pages made for ten blocks of 8 MiB: {without} by itself, {pages} when told")
+    print(f"pages made for ten blocks of 2 MiB: {without} by itself, {pages} when told")
     assert kept
     assert pages < 1_000

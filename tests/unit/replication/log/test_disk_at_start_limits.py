@@ -234,7 +234,11 @@ print("done")
 
 
 @pytest.mark.parametrize(
-    ("count", "is_synced"), [(3000, True), (1500, False)], ids=["3000 synced", "1500 to recover"]
+    ("count", "is_synced"),
+    [
+        pytest.param(3000, True, id="3000 synced", marks=pytest.mark.long),
+        pytest.param(1500, False, id="1500 to recover"),
+    ],
 )
 def test_very_many_segments_need_no_more_than_1024_descriptors(
     tmp_path: Path, count: int, is_synced: bool
@@ -252,6 +256,7 @@ def test_very_many_segments_need_no_more_than_1024_descriptors(
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 
 
+@pytest.mark.long
 def test_thirty_thousand_segments_in_memory_are_opened_and_read() -> None:
     count = 30_000
     files, disk = MemoryFiles(), dict[bytes, bytes]()
