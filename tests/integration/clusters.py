@@ -63,6 +63,9 @@ def free_ports(count: int) -> list[int]:
 class ClusterNode:
     """One node of a cluster, through all its lives."""
 
+    # The module that is run.
+    program = "ottla"
+
     def __init__(
         self,
         node_id: int,
@@ -94,7 +97,7 @@ class ClusterNode:
         settings = [f"{name}={value}" for name, value in self.options.items()]
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "ottla", "node", *settings],
+                [sys.executable, "-m", self.program, "node", *settings],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,

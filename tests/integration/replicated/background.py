@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Final, Self, TypeVar
@@ -16,7 +17,7 @@ _STOP_S: Final = 30.0
 T = TypeVar("T")
 
 
-class Background:
+class Background(ABC):
     """A thread with an event loop; a subclass says in `_live` what it does until `is_over`."""
 
     def __init__(self) -> None:
@@ -61,8 +62,9 @@ class Background:
         except BaseException as error:  # noqa: BLE001  (handed to whoever waits for it)
             self._error = error
 
+    @abstractmethod
     async def _live(self) -> None:
-        raise NotImplementedError
+        """Do what it is for, until `is_over`."""
 
     async def _ended(self) -> None:
         """Return when somebody has stopped it."""

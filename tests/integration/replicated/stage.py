@@ -12,8 +12,6 @@ Not here: which faults, how many (`test_*.py`).
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,7 +20,7 @@ from random import Random
 from typing import Final
 
 from ottla.proto.ids import TopicPartition
-from tests.integration.clusters import ClusterNode, RunningCluster, _surroundings, living
+from tests.integration.clusters import ClusterNode, RunningCluster, living
 from tests.integration.nodes import wait_until
 from tests.integration.replicated.figures import Sample
 from tests.integration.replicated.foreign_writer import FOREIGN, ForeignWriter
@@ -286,19 +284,7 @@ def start_again(node: ClusterNode) -> None:
 class PoweredNode(ClusterNode):
     """A node with a plug that can be pulled."""
 
-    def start(self) -> None:
-        assert not self.is_running, f"node {self.node_id} is running"
-        self.directory.mkdir(parents=True, exist_ok=True)
-        settings = [f"{name}={value}" for name, value in self.options.items()]
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.integration.replicated.powered", "node", *settings],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env={**_surroundings(), **self.environment},
-            )
-        self.is_expected = True
+    program = "tests.integration.replicated.powered"
 
 
 def draw_faults(node: ClusterNode, dice: Random) -> None:

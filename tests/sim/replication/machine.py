@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from ottla.proto.errors import StorageError
+from ottla.proto.errors import StorageError, ensure
 from ottla.proto.ids import Offset
 from ottla.proto.kafka.uuids import UUID
 from ottla.replication.log.log import Log
@@ -109,4 +109,5 @@ class SlowSyncs:
         self._on_synced(self._told)
 
     async def close(self) -> None:
-        raise NotImplementedError("A simulated process is killed, or waits until `is_busy` ends.")
+        """Nothing to wait for: a simulated process is asked to end when no sync runs."""
+        ensure(not self.is_busy, "a simulated process is closed when it is idle")
