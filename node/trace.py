@@ -10,8 +10,9 @@ Not here: the log for people (`logs.py`), and judging.
 
 T1  a line is written at once and whole, by one append: a process that is killed has written it
 T2  high watermarks and syncs move often: of each partition at most one line in `LIMIT_MS` and one
-    at the end of that time, with the time and the offset of the last move. Before any other line
-    of that partition what is held back is written: within a partition lines are in order
+    for the end of that time, with the time and the offset of the last move in it. It is written
+    even if the loop comes to it late. Before any other line of that partition what is held back is
+    written: within a partition lines are in order
 T3  a file that cannot be written disturbs nobody: the log says so once, and the lines that are
     missing are counted in the next one that is written
 
@@ -186,7 +187,10 @@ class Trace(ReplicaEvents, IsrListener):
         key = (*_key(replica), event)
         now_ns = line["t_ns"]
         if now_ns - self._written_ns.get(key, -LIMIT_MS * 1_000_000) >= LIMIT_MS * 1_000_000:
-            self._held.pop(key, None)
+            # A loop that was held up is later than the timer: the last move of that time is told.
+            late = self._held.pop(key, None)
+            if late is not None:
+                self._write(late)
             self._written_ns[key] = now_ns
             self._write(line)
             return

@@ -194,7 +194,22 @@ def test_of_many_moves_the_first_and_the_last_are_told(scene: Scene) -> None:
     assert len(scene.told("committed")) == 2
     scene.pass_ms(1)
     scene.append()
-    assert [one["high_watermark"] for one in scene.told("committed")] == [1, 3, 5]
+    assert [one["high_watermark"] for one in scene.told("committed")] == [1, 3, 4, 5]
+    scene.ring()
+    assert len(scene.told("committed")) == 4
+
+
+def test_a_loop_that_was_held_up_still_tells_what_was_so_before(scene: Scene) -> None:
+    scene.replica.lead(VIEW)
+    scene.append()
+    scene.pass_ms(1)
+    scene.append()
+    # Whoever wrote the second record has its acknowledgement, and the timer is 40 ms late.
+    scene.pass_ms(50)
+    scene.append()
+    told = scene.told("committed")
+    assert [one["high_watermark"] for one in told] == [1, 2, 3]
+    assert [one["t_ns"] - told[0]["t_ns"] for one in told] == [0, 1_000_000, 51_000_000]
     scene.ring()
     assert len(scene.told("committed")) == 3
 
