@@ -9,7 +9,8 @@ costs a failover and no record.
 
 Not here: sockets and timers (the shell), and what fencing does (`brokers.py`).
 
-V1  silence fences nobody before a full session has passed on this clock, in this office (rule 11)
+V1  silence fences nobody before a full session has passed on this clock, in this office (rule 11);
+    of the leader before, since this voter heard it last, with half a session to find this office
 V2  a probe that finds the same incarnation, or nothing that says for certain, fences nobody (11a)
 V3  while more than half of the brokers are refused it is this node that has trouble: silence (11a)
 V4  a process that may be alive keeps its id: another incarnation is refused (rule 7)
@@ -152,6 +153,13 @@ class Liveness:
         self._waiting.clear()
         self._now_ms = event.now_ms
         self._follow(event.brokers, event.now_ms)
+        if event.last_heard is not None:
+            key, heard_ms = event.last_heard
+            session = self._sessions.get(key)
+            if session is not None:
+                least_ms = event.now_ms + self.session_ms // 2
+                until_ms = max(heard_ms + self.session_ms, least_ms)
+                session.deadline_ms = min(session.deadline_ms, until_ms)
         unfenced = [key for key, one in sorted(self._brokers.items()) if not one.is_fenced]
         return [self._probe(key, event.now_ms) for key in unfenced]
 

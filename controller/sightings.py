@@ -37,6 +37,9 @@ class TookOffice:
 
     brokers: Mapping[BrokerId, BrokerInfo]
     now_ms: int
+    # The node whose office came before, and when this one heard it last: it was listened to all
+    # the time, so that its silence has begun already.
+    last_heard: tuple[BrokerId, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,7 +134,14 @@ class Tenure:
         return dict(self._applied)
 
     def begin(self) -> None:
-        self._step(TookOffice(brokers=self._brokers, now_ms=self._means.now_ms()))
+        heard = self._means.quorum.status().last_heard
+        self._step(
+            TookOffice(
+                brokers=self._brokers,
+                now_ms=self._means.now_ms(),
+                last_heard=None if heard is None else (BrokerId(heard[0]), heard[1]),
+            )
+        )
         self._start(self._watch_the_clock())
         self._start(self._keep_balance())
 

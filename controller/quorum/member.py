@@ -122,6 +122,7 @@ class QuorumMember:
             directory_id=membership.directory_id,
             new_stream=lambda: f"{dice.getrandbits(128):032x}",
         )
+        self._last_heard: tuple[int, int] | None = None
         self._pre = PreElection(
             voters=len(membership.voters), patience_ms=timing.election_min_ms, now_ms=now_ms()
         )
@@ -199,6 +200,7 @@ class QuorumMember:
             halted=self._halted,
             admitted=self._journal.admissions.newest,
             trouble=None if self._halted is not None else self._joiners.trouble(self._raft.leader),
+            last_heard=self._last_heard,
             at_ms=self._now_ms(),
         )
 
@@ -210,8 +212,11 @@ class QuorumMember:
             self._expire()
             self._consider_standing()
             self._append_waiting()
-            committed = self._raft.commit_index
+            committed, led = self._raft.commit_index, self._raft.leads
             self._raft.tick()
+            if led and not self._raft.leads:
+                # Whoever led before this member has had no reason to speak since.
+                self._last_heard = None
             self._grow()
             if self._raft.leads and self._raft.commit_index > committed:
                 self._raft.send_entries()
@@ -371,6 +376,7 @@ class QuorumMember:
                 return
             case Append(term=term) | SnapshotPart(term=term) if term >= self._raft.term:
                 self._pre.hear_leader(now_ms)
+                self._last_heard = (sender, now_ms)
             case _:
                 pass
         is_counted = self._joiners.is_counted(sender, envelope.directory_id, message)

@@ -118,6 +118,8 @@ class QuorumStatus:
     admitted: Mapping[int, str | None] = field(default_factory=dict)
     # What keeps this member from voting, or its quorum from having a leader, in a sentence.
     trouble: str | None = None
+    # The last other leader that was heard by this process, and when, on the clock of `at_ms`.
+    last_heard: tuple[int, int] | None = field(default=None, compare=False)
     # When it was so, on the member's own monotonic clock. It tells when its thread hangs, or slept.
     at_ms: int = field(default=0, compare=False)
 

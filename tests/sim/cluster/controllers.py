@@ -122,7 +122,15 @@ class ControllerProcess(MemberProcess):
         self.office = Requests(BrokerId(self.node_id), epoch)
         self.liveness = Liveness(session_ms=SESSION_MS)
         self.world.schedule.note("controller %d takes office %d", self.node_id, epoch)
-        self._see(TookOffice(brokers=self.image.brokers, now_ms=self.world.schedule.now_ms))
+        assert self.member is not None
+        heard = self.member.status().last_heard
+        self._see(
+            TookOffice(
+                brokers=self.image.brokers,
+                now_ms=self.world.schedule.now_ms,
+                last_heard=None if heard is None else (BrokerId(heard[0]), heard[1]),
+            )
+        )
 
     def _brokers_changed(self) -> None:
         self._see(BrokersChanged(brokers=self.image.brokers, now_ms=self.world.schedule.now_ms))

@@ -47,11 +47,18 @@ def _broker(number: int, **fields: object) -> BrokerInfo:
 class Stage:
     """A controller in office over some brokers, and its clock."""
 
-    def __init__(self, *brokers: BrokerInfo, now_ms: int = 1000) -> None:
+    def __init__(
+        self,
+        *brokers: BrokerInfo,
+        now_ms: int = 1000,
+        last_heard: tuple[BrokerId, int] | None = None,
+    ) -> None:
         self.core = Liveness(session_ms=SESSION_MS)
         self.now_ms = now_ms
         self.brokers = {one.broker_id: one for one in brokers}
-        self.first = self.core.step(TookOffice(brokers=self.brokers, now_ms=now_ms))
+        self.first = self.core.step(
+            TookOffice(brokers=self.brokers, now_ms=now_ms, last_heard=last_heard)
+        )
 
     def settle_probes(self) -> None:
         """Have all the probes of the first moment find what they should."""
@@ -125,6 +132,35 @@ def test_rule_11_a_new_controller_probes_every_unfenced_broker_at_once() -> None
 
 def test_rule_11_with_a_new_controller_every_session_starts_full() -> None:
     stage = Stage(_broker(1), now_ms=50_000)
+    assert stage.wait(SESSION_MS - 1) == []
+    assert _fenced(stage.wait(1)) == [1]
+
+
+def test_the_silence_of_the_leader_before_counts_from_when_this_voter_heard_it_last() -> None:
+    # It fell silent, 900 ms went by before the election was won, and everybody else is there.
+    stage = Stage(_broker(1), _broker(2), now_ms=50_000, last_heard=(ONE, 49_100))
+    assert stage.wait(SESSION_MS - 900 - 1, beating=[2]) == []
+    assert _fenced(stage.wait(1, beating=[2])) == [1]
+
+
+def test_a_leader_before_that_speaks_again_has_a_full_session() -> None:
+    stage = Stage(_broker(1), now_ms=50_000, last_heard=(ONE, 49_100))
+    stage.beat(1)
+    assert stage.wait(SESSION_MS - 1) == []
+    assert _fenced(stage.wait(1)) == [1]
+
+
+def test_a_voter_that_slept_itself_gives_the_leader_before_half_a_session() -> None:
+    stage = Stage(_broker(1), now_ms=50_000, last_heard=(ONE, 20_000))
+    assert stage.wait(SESSION_MS // 2 - 1) == []
+    assert _fenced(stage.wait(1)) == [1]
+
+
+@pytest.mark.parametrize("last_heard", [(NINE, 49_900), (ONE, 60_000)])
+def test_who_is_no_broker_or_was_heard_just_now_changes_no_session(
+    last_heard: tuple[BrokerId, int],
+) -> None:
+    stage = Stage(_broker(1), now_ms=50_000, last_heard=last_heard)
     assert stage.wait(SESSION_MS - 1) == []
     assert _fenced(stage.wait(1)) == [1]
 

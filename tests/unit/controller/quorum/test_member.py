@@ -11,7 +11,7 @@ from ottla.controller.quorum.messages import (
     RequestVote,
     Vote,
 )
-from ottla.controller.quorum.port import Outcome, Refused, Unknown, Why
+from ottla.controller.quorum.port import Outcome, Refused, Role, Unknown, Why
 from ottla.proto.errors import StorageError
 from ottla.replication.storage.faults import FaultPlan, FaultRule, FaultyStore, Power
 from ottla.replication.storage.memory import MemoryStateStore
@@ -138,3 +138,29 @@ def test_whoever_waits_is_told_when_a_message_halts_the_member() -> None:
         ours.tell(2, RequestVote(ours.term + 1, 99, 99))
     assert found == [Unknown(Why.HALTED)]
     assert not any(isinstance(message, Vote) for message in ours.messages)
+
+
+def test_a_new_leader_knows_when_it_heard_the_one_before_last() -> None:
+    cluster = Cluster(3)
+    first = cluster.elect()
+    cluster.run(300)
+    assert cluster.members[first].status().last_heard is None
+    cluster.kill(first)
+    died_ms = cluster.now_ms
+    following = cluster.elect()
+    heard = cluster.members[following].status().last_heard
+    assert heard is not None
+    assert heard[0] == first
+    assert died_ms - 200 <= heard[1] <= died_ms
+
+
+def test_a_leader_that_steps_down_forgets_whom_it_heard_before() -> None:
+    cluster = Cluster(3)
+    first = cluster.elect()
+    cluster.run(300)
+    cluster.kill(first)
+    following = cluster.elect()
+    cluster.kill(({1, 2, 3} - {first, following}).pop())
+    member = cluster.members[following]
+    cluster.run_until(lambda: member.status().role is not Role.LEADER)
+    assert member.status().last_heard is None
