@@ -9,6 +9,8 @@ R2  above it, the log ends before the first batch that is not sound             
 R3  opening twice gives what opening once gives, also if the first time was cut short
 R4  what was found is written again, and durable before it counts as synced and before the
     recovery point moves
+R5  an epoch that a lower one follows is not believed: the log ends before it, and claims nothing.
+    No checksum covers it, and what it hides may have been acknowledged                  (rule 8)
 
 The work is proportional to what lies above the recovery point, not to the size of the log.
 Not here: which partitions exist (`manager.py`).
@@ -34,7 +36,7 @@ from ottla.replication.log.intents import finish_pending
 from ottla.replication.log.log import Log
 from ottla.replication.log.place import LogPlace
 from ottla.replication.log.rebuild import rebuild_producers
-from ottla.replication.log.scan import CheckedWalk, walk
+from ottla.replication.log.scan import At, CheckedWalk, walk
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.state import (
     NOTHING_TRUSTED,
@@ -306,16 +308,30 @@ class _Opening:
         self, segment: Segment, position: int, expected: Offset, trusted: Trusted
     ) -> tuple[Offset, str | None]:
         """Check one segment; cut it at the first bad batch. Returns its end, and what was bad."""
-        size = segment.size
+        size, first = segment.size, expected
         segment.resume_at(position, trusted)
         self.touched.append(segment)
         checked = CheckedWalk(segment.writer(), position, size)
         problem: str | None = None
+        # Where each epoch began that was not known before.
+        began = dict[int, At]()
         for at in checked:
-            problem = self._misplaced(at.header.base_offset, at.header.leader_epoch, expected)
+            problem = self._misplaced(at.header.base_offset, expected)
             if problem is not None:
                 break
+            latest = self.epochs.epoch_at(Offset(at.header.base_offset))
+            if at.header.leader_epoch < latest:
+                problem = (
+                    f"epoch {at.header.leader_epoch} at offset {at.header.base_offset}, "
+                    f"after epoch {latest}"
+                )
+                self.report.damage = self.report.damage or f"{segment.path}: {problem}"
+                if latest in began:
+                    segment.resume_at(position, trusted)
+                    expected = self._believe(segment, position, began[latest], first)
+                break
             if at.header.leader_epoch > self.epochs.latest:
+                began[at.header.leader_epoch] = at
                 self.epochs.assign(
                     LeaderEpoch(at.header.leader_epoch), Offset(at.header.base_offset)
                 )
@@ -333,6 +349,14 @@ class _Opening:
         self._require_cut_allowed(segment, problem)
         self._shorten(segment, size, problem)
         return expected, problem
+
+    def _believe(self, segment: Segment, position: int, until: At, expected: Offset) -> Offset:
+        """Take in the batches again that lie before one; return where they end."""
+        self.epochs.truncate_end(Offset(until.header.base_offset))
+        for at in walk(segment.writer(), position, until.position):
+            segment.note(at)
+            expected = at.header.next_offset
+        return expected
 
     def _seal(self, segment: Segment) -> None:
         """Sync a segment that has successors at once: there may be more than descriptors (R4)."""
@@ -356,7 +380,7 @@ class _Opening:
             file.write_at(position, [piece])
             position += len(piece)
 
-    def _misplaced(self, base_offset: int, epoch: int, expected: Offset) -> str | None:
+    def _misplaced(self, base_offset: int, expected: Offset) -> str | None:
         # Without a record nobody knows but the topic's policy of today.
         is_gap_allowed = (
             self.place.settings.compact
@@ -365,9 +389,6 @@ class _Opening:
         )
         if base_offset < expected or (base_offset > expected and not is_gap_allowed):
             return f"a batch at offset {base_offset} where {expected} was due"
-        latest = self.epochs.epoch_at(Offset(base_offset))
-        if epoch < latest:
-            return f"epoch {epoch} at offset {base_offset}, after epoch {latest}"
         return None
 
     def _require_cut_allowed(self, segment: Segment, problem: str) -> None:

@@ -102,6 +102,7 @@ def test_more_partitions_are_written_than_there_are_descriptors(tmp_path: Path) 
         assert ends(node, "t", count) == {2}
 
 
+@pytest.mark.long
 def test_what_was_acknowledged_is_visible_after_a_crash(tmp_path: Path) -> None:
     count = 150
     with running_node(tmp_path, options=NEVER, descriptors_max=DESCRIPTORS) as node:

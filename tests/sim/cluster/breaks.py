@@ -201,7 +201,6 @@ class Break:
 # The six that were asked for come first.
 BREAKS = (
     Break(truncate_on_every_append, "appends", ("I10", "I2", "I3")),
-    Break(count_a_vote_twice, "elections", ("I1",)),
     Break(change_in_sync_sets_without_looking_at_epochs, "brokers", ("I6", "I7")),
     Break(forget_the_vote_on_restart, "elections", ("I8",)),
     Break(elect_outside_isr_and_elr, "brokers", ("I6", "I7")),
@@ -215,4 +214,5 @@ BREAKS = (
     Break(keep_the_leader_epoch, "brokers", ("I6",)),
     Break(rely_on_answers_without_their_metadata, "brokers", ("I11",)),
     Break(never_stand_for_election, "elections", ("I9",)),
+    Break(count_a_vote_twice, "elections", ("I1",)),
 )

@@ -10,7 +10,7 @@ from tests.sim.cluster.run import play
 
 SEEDS = 500
 # The first of them are looked for in every run, the others in the long ones.
-ALWAYS = 6
+ALWAYS = 5
 
 
 def _shown(broken: Break) -> str:

@@ -50,6 +50,35 @@ def test_rule_21_an_epoch_cut_at_the_end_is_cut_durably() -> None:
     assert (report.cut_bytes, report.damage, report.notes) == (0, None, [])
 
 
+# Of a batch; no checksum covers it.
+EPOCH_BYTE = 12
+
+
+@pytest.mark.parametrize("rotten", [0, 1, 3])
+def test_rule_8_an_epoch_that_a_lower_one_follows_is_not_believed_and_told(rotten: int) -> None:
+    one = OneLog(small_settings(segment_bytes=ROOMY))
+    log = one.create()
+    append(log, b"synced long ago")
+    committed(log)
+    for value in (b"0", b"1", b"2", b"3", b"4"):
+        append(log, value)
+    # With fsync all of them were acknowledged; the recovery point moves once in a while.
+    log.sync()
+    log.advance_high_watermark(log.end_offset)
+    first, second = headers_of(log)[:2]
+    position = first.size + rotten * second.size
+    log.segments[0].writer().write_at(position + EPOCH_BYTE, [b"\x40"])
+
+    again, report = one.open()
+    assert values_of(again) == [b"synced long ago", *(b"%d" % at for at in range(rotten))]
+    assert again.epochs.latest == 0
+    assert report.damage is not None
+    assert "after epoch 1073741824" in report.damage
+    # Rule R3: the second opening finds a sound log, and nothing more to cut.
+    third, report = one.open()
+    assert (values_of(third), report.cut_bytes) == (values_of(again), 0)
+
+
 @pytest.mark.parametrize("was_compacted", [True, False])
 @pytest.mark.parametrize("is_compacted", [True, False])
 def test_a_gap_that_a_follower_took_is_expected_under_any_policy(
