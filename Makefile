@@ -39,6 +39,22 @@ run: install ## three nodes at localhost:9092 to 9094, their data in data-cluste
 node: install ## one node at localhost:9092, its data in data/, until Ctrl-C: make node [OPTIONS="KEY=VALUE …"]
 	@exec $(BIN)/ottla node $(OPTIONS)
 
+.PHONY: up
+up: ## the cluster of compose/ in containers, until `make down` (NODE1_PORT=…: compose/README.md)
+	@compose/run.sh up
+
+.PHONY: down
+down: ## stop it; its data stay (VOLUMES=1: they go too)
+	@compose/run.sh down
+
+.PHONY: logs
+logs: ## what it writes, until Ctrl-C
+	@compose/run.sh logs
+
+.PHONY: status
+status: ## what of it runs, and whether it is well
+	@compose/run.sh status
+
 .PHONY: test
 test: install ## everything that needs no Docker and no Java; ends in one line
 	@$(SUITE) test
@@ -78,11 +94,23 @@ sim: install ## simulation: make sim [SEED=…] [RUNS=…] [SCENARIO=…]
 
 .PHONY: crash
 crash: install ## the long kill -9 and power-cut runs of logs, nodes and controllers
-	$(BIN)/pytest -m "long and not interop" --ignore=tests/integration/replicated
+	$(BIN)/pytest -m "long and not interop and not containers" --ignore=tests/integration/replicated --ignore=tests/observed
 
 .PHONY: failover
 failover: install ## leaders die by every means while clients write: nothing is lost, and how long it takes
 	$(BIN)/pytest -s -n0 -m long tests/integration/replicated
+
+.PHONY: containers
+containers: install ## the cluster of compose/ in real containers: used, broken, refused (needs Docker)
+	$(BIN)/pytest -s -n0 -m containers tests/containers
+
+.PHONY: observe
+observe: install ## every metric, alert and panel with a real Prometheus (needs its Debian package, or Docker)
+	$(BIN)/pytest -s -n0 -m long tests/observed
+
+.PHONY: chaos
+chaos: install ## break a cluster and judge it: make chaos [SCENARIO=…] [SEED=…] [BACKEND=local|docker|kafka]; alone: the quick set
+	$(BIN)/ottla chaos run $(if $(SCENARIO),$(SCENARIO),--tier pr) $(if $(SEED),--seed $(SEED)) $(if $(BACKEND),--backend $(BACKEND)) --out target/chaos
 
 .PHONY: interop
 interop: install ## Kafka's own programs judge our node and our files (needs Java 17 and Maven)
@@ -129,6 +157,8 @@ lock: ## write locks/ anew from pyproject.toml (downloads uv into a throw-away e
 	target/lock/bin/pip install --quiet --disable-pip-version-check uv
 	$(COMPILE) --extra dev --extra bench pyproject.toml locks/build.in -o locks/dev.lock
 	$(COMPILE) --all-extras -c locks/dev.lock pyproject.toml locks/build.in -o locks/all.lock
+	$(COMPILE) -c locks/dev.lock pyproject.toml -o locks/node.lock
+	$(COMPILE) -c locks/dev.lock locks/build.in -o locks/build.lock
 	rm -rf target/lock
 
 .PHONY: clean

@@ -77,7 +77,7 @@ async def _until(holds: Any, what: str) -> float:
     return time.perf_counter()
 
 
-async def _create_all(cluster: Started, names: list[str], given: argparse.Namespace) -> float:
+async def create_all(cluster: Started, names: list[str], given: argparse.Namespace) -> float:
     total: int = len(names) * given.partitions
     began = time.perf_counter()
     async with await _open(cluster, 1) as connection:
@@ -125,7 +125,7 @@ async def _measure(root: Path, given: argparse.Namespace) -> list[list[str]]:
         nodes = list(cluster.record.nodes)
         idle_mb = {node_id: cluster.rss_anon_mb(node_id) for node_id in nodes}
         say(f"create {total:,} partitions …")
-        seconds = await _create_all(cluster, names, given)
+        seconds = await create_all(cluster, names, given)
         told = "PASS" if seconds < CREATE_S_MAX else f"above {CREATE_S_MAX:.0f} s"
         rows.append([f"create {given.topics} × {given.partitions}", f"{seconds:.2f} s", told])
         for node_id in nodes:

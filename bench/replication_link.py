@@ -66,9 +66,11 @@ class Answering:
 
     def __init__(self, follower: BrokerId, wake: Callable[[], None]) -> None:
         self._asked: bytes | None = None
+        self._wake: Final = wake
 
     def take(self, ask: bytes) -> None:
         self._asked = ask
+        self._wake()
 
     def next_answer(self) -> list[bytes | memoryview] | None:
         asked, self._asked = self._asked, None

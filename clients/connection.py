@@ -304,6 +304,9 @@ class Connection:
         """End the connection at once; bytes not yet sent are dropped."""
         self._end(OutcomeUnknownError(f"the connection to {self} was cut on this side"))
         self._writer.transport.abort()
+        # Nobody may hold the connection any more: then its reader would be left in the middle.
+        if self._reading is not None:
+            self._reading.cancel()
 
     async def _negotiate(self) -> None:
         version = API_VERSIONS.high

@@ -71,6 +71,9 @@ from ottla.proto.kafka.uuids import UUID
 DUPLICATE_SESSIONS: Final = 2
 # A beat that is not answered within this part of the session is given up, and so is the line.
 _PATIENCE_PARTS: Final = 4
+# Whoever was refused asks again after a pause that grows up to this part of a session: what is in
+# its way, another process above all, goes away within one or not at all.
+_DENIED_PARTS: Final = 8
 # While it waits for the end of its shutdown, a broker asks more often.
 _SHUTDOWN_BEAT_MS: Final = 50
 # Answers that wait for the metadata. Of more the oldest are forgotten, which only costs standing.
@@ -151,6 +154,7 @@ class BrokerLife:
         self._doubted_epoch: int | None = None
         # Who says since when that another process has our id.
         self._duplicate: tuple[int, int] | None = None
+        self._denied_pause_ms = PAUSE_MS
         self._is_recovered = False
         self._damaged: Partitions = {}
         self._wants_fence = False
@@ -302,6 +306,7 @@ class BrokerLife:
             return self._die(self._taken_sentence())
         self._seeking.was_found(node_id)
         self._duplicate, self.last_denial = None, None
+        self._denied_pause_ms = PAUSE_MS
         self.broker_epoch = epoch
         self.state = State.SHUTTING_DOWN if self._wants_shutdown else State.FENCED
         return self._ask(now_ms)
@@ -322,7 +327,9 @@ class BrokerLife:
                     f"{denied.sentence} Stop that process, or give this node another node.id."
                 )
         self._question = None
-        self.wake_ms = now_ms + PAUSE_MS
+        self.wake_ms = now_ms + self._denied_pause_ms
+        longest_ms = max(PAUSE_MS, self.session_ms // _DENIED_PARTS)
+        self._denied_pause_ms = min(2 * self._denied_pause_ms, longest_ms)
         return []
 
     def _die(self, sentence: str) -> list[Effect]:

@@ -92,12 +92,16 @@ def _require_good_registration(image: MetadataImage, command: RegisterBroker) ->
         problem = f"A broker's id is from 0 to {INT32_MAX}."
     elif ZERO_UUID in (command.incarnation, command.directory_id):
         problem = "A broker has an incarnation and a directory id."
-    elif not (1 <= command.port <= _PORT_MAX and 1 <= command.internal_port <= _PORT_MAX):
+    elif not all(1 <= port <= _PORT_MAX for port in _ports(command)):
         problem = "A broker's ports are from 1 to 65535."
     elif sharing:
         problem = f"Broker {sharing[0]} has the same directory id: one is a copy of the other."
     if problem:
         raise RequestError(ErrorCode.INVALID_REGISTRATION, problem)
+
+
+def _ports(command: RegisterBroker) -> tuple[int, ...]:
+    return command.port, command.internal_port, *(one.port for one in command.endpoints)
 
 
 def _registered(command: RegisterBroker, epoch: int) -> BrokerInfo:
@@ -114,6 +118,7 @@ def _registered(command: RegisterBroker, epoch: int) -> BrokerInfo:
         internal_host=command.internal_host,
         internal_port=command.internal_port,
         feature_level_max=command.feature_level_max,
+        endpoints=command.endpoints,
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ottla.controller.image import FEATURE_LEVEL, ClusterDefaults
+from ottla.controller.image import FEATURE_LEVEL, ClientEndpoint, ClusterDefaults
 from ottla.controller.port import ConfigChange, NewPartitions, NewTopic, TopicDefaults
 from ottla.proto.ids import BrokerId, LeaderEpoch
 from ottla.proto.kafka.uuids import UUID
@@ -95,6 +95,7 @@ class RegisterBroker:
     internal_port: int
     rack: str | None = None
     feature_level_max: int = FEATURE_LEVEL
+    endpoints: tuple[ClientEndpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,14 @@ from ottla.controller.image import (
     PartitionInfo,
     TopicInfo,
 )
-from ottla.controller.parts import BROKER, DEFAULTS, OPTIONS, TOPIC
+from ottla.controller.parts import (
+    BROKER,
+    DEFAULTS,
+    OPTIONS,
+    TOPIC,
+    read_endpoints,
+    write_endpoints,
+)
 from ottla.controller.shapes import (
     BYTES,
     ID,
@@ -296,15 +303,32 @@ _DELTA: Final = record(
 )
 
 
+# What it begins with, up to the digest.
+_HEAD: Final = record(Delta, from_version=NUMBER, from_digest=BYTES, version=NUMBER, digest=BYTES)
+
+
 def encode_delta(delta: Delta) -> bytes:
     out = bytearray()
     _DELTA.write(out, delta)
+    write_endpoints(out, delta.brokers)
     return bytes(out)
+
+
+def with_digest(data: bytes, before: Delta, after: Delta) -> bytes:
+    """Return the bytes of `after`, given those of `before`, which has another digest.
+
+    A digest runs over the bytes; so those of thousands of partitions are made only once.
+    """
+    old, new = bytearray(), bytearray()
+    _HEAD.write(old, before)
+    _HEAD.write(new, after)
+    return bytes(new) + data[len(old) :]
 
 
 def decode_delta(data: bytes) -> Delta:
     """Return the delta, or raise `CorruptionError`. The stream that carries it has checksums."""
     reader = Reader(data, "The delta of the metadata")
     delta = _DELTA.read(reader)
+    brokers = read_endpoints(reader, delta.brokers)
     reader.require_end()
-    return delta
+    return replace(delta, brokers=brokers)

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ottla.controller.commands import NO_BROKER_EPOCH, Partitions
-from ottla.controller.image import FEATURE_LEVEL
+from ottla.controller.delta import Delta
+from ottla.controller.image import FEATURE_LEVEL, ClientEndpoint
 from ottla.controller.outcome import Outcome
 from ottla.controller.quorum.port import QuorumStatus
 from ottla.proto.errors import ErrorCode, OttlaError
@@ -27,6 +28,10 @@ from ottla.proto.kafka.uuids import UUID
 
 class DoorClosedError(OttlaError):
     """A controller could not be reached, or did not answer in time."""
+
+
+class OtherClusterError(DoorClosedError):
+    """Who answers is a controller of another cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,8 @@ class Registration:
     internal_port: int
     rack: str | None = None
     feature_level_max: int = FEATURE_LEVEL
+    # Where it has several listeners for clients: all of them. Else empty.
+    endpoints: tuple[ClientEndpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,8 @@ class News:
     data: bytes
     is_image: bool
     version: int
+    # What the bytes of a delta say, where that is known: it does not travel.
+    delta: Delta | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

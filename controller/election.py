@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeVar
 
 from ottla.controller.image import ALL_BROKERS, MetadataImage, PartitionInfo, TopicInfo
@@ -97,26 +98,50 @@ def settle(
     `isr` is a new in-sync set that its leader asked for. `lost` may lack committed records: they
     are neither in sync nor eligible (any more), and are not elected uncleanly either.
     """
-    wanted = partition.isr if isr is None else isr
-    able = [one for one in partition.replicas if one in terms.active and one not in lost]
+    wanted = partition.isr if isr is None else tuple(isr)
+    chosen = _choose(
+        partition.replicas,
+        partition.isr,
+        partition.elr,
+        partition.leader,
+        wanted,
+        tuple(lost),
+        terms,
+    )
+    return _moved(partition, *chosen)
+
+
+# Thousands of partitions that a broker leaves have few different sets of brokers.
+@lru_cache(1024)
+def _choose(
+    replicas: tuple[BrokerId, ...],
+    isr: tuple[BrokerId, ...],
+    elr: tuple[BrokerId, ...],
+    leader: BrokerId | None,
+    wanted: tuple[BrokerId, ...],
+    lost: tuple[BrokerId, ...],
+    terms: Terms,
+) -> tuple[BrokerId | None, tuple[BrokerId, ...], tuple[BrokerId, ...], bool]:
+    """Return who leads, who is in sync, who is eligible, and whether that is unclean."""
+    able = [one for one in replicas if one in terms.active and one not in lost]
     synced = tuple(one for one in able if one in wanted)
     eligible = [
         one
-        for one in partition.replicas
-        if one not in synced and one not in lost and (one in partition.isr or one in partition.elr)
+        for one in replicas
+        if one not in synced and one not in lost and (one in isr or one in elr)
     ]
-    leader = partition.leader if partition.leader in synced else next(iter(synced), None)
+    chosen = leader if leader in synced else next(iter(synced), None)
     is_unclean = False
-    if leader is None:
-        leader = next((one for one in eligible if one in terms.active), None)
-        if leader is None and terms.is_unclean_allowed:
-            leader = next(iter(able), None)
-            is_unclean = leader is not None
-        synced = () if leader is None else (leader,)
-    enough = effective_min_insync(terms.min_insync, replication_factor=len(partition.replicas))
+    if chosen is None:
+        chosen = next((one for one in eligible if one in terms.active), None)
+        if chosen is None and terms.is_unclean_allowed:
+            chosen = next(iter(able), None)
+            is_unclean = chosen is not None
+        synced = () if chosen is None else (chosen,)
+    enough = effective_min_insync(terms.min_insync, replication_factor=len(replicas))
     has_enough = is_unclean or len(synced) >= enough
-    elr = () if has_enough else tuple(one for one in eligible if one != leader)
-    return _moved(partition, leader, synced, elr, is_unclean=is_unclean)
+    left = () if has_enough else tuple(one for one in eligible if one != chosen)
+    return chosen, synced, left, is_unclean
 
 
 def prefer(partition: PartitionInfo, terms: Terms) -> PartitionInfo:
@@ -124,7 +149,7 @@ def prefer(partition: PartitionInfo, terms: Terms) -> PartitionInfo:
     first = partition.replicas[0]
     if first not in partition.isr or first not in terms.active:
         return partition
-    return _moved(partition, first, partition.isr, partition.elr, is_unclean=False)
+    return _moved(partition, first, partition.isr, partition.elr)
 
 
 def settle_uncleanly(partition: PartitionInfo, terms: Terms) -> PartitionInfo:
@@ -137,8 +162,7 @@ def _moved(
     leader: BrokerId | None,
     isr: tuple[BrokerId, ...],
     elr: tuple[BrokerId, ...],
-    *,
-    is_unclean: bool,
+    is_unclean: bool = False,
 ) -> PartitionInfo:
     is_new_leader = leader != partition.leader
     if not is_new_leader and isr == partition.isr and elr == partition.elr:

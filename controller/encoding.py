@@ -20,7 +20,9 @@ N2  anything else raises `CorruptionError`, or `StorageError` if it is of a late
 from __future__ import annotations
 
 from collections.abc import Mapping
-from struct import Struct, pack
+from functools import lru_cache
+from itertools import chain, islice
+from struct import Struct, pack, unpack
 from typing import Final
 
 from ottla.controller.image import PartitionInfo, TopicInfo
@@ -35,6 +37,9 @@ _NO_LEADER: Final = -1
 _BYTE: Final = Struct(">B")
 _COUNT: Final = Struct(">I")
 _PARTITION: Final = Struct(">iiiiBHHH")
+_FIXED: Final = Struct(">iiiiB")
+# Thousands of partitions have few different sets of brokers.
+_MEMBERS_KEPT: Final = 1024
 _DURABLE: Final = 1
 _RECOVERING: Final = 2
 
@@ -60,21 +65,25 @@ def decode_topic(name: str, data: bytes) -> TopicInfo:
 
 
 def encode_partition(one: PartitionInfo) -> bytes:
-    sizes = (len(one.replicas), len(one.isr), len(one.elr))
-    fixed = _PARTITION.pack(
+    fixed = _FIXED.pack(
         _NO_LEADER if one.leader is None else one.leader,
         one.leader_epoch,
         one.partition_epoch,
         one.last_unclean_epoch,
         _DURABLE * one.is_durable | _RECOVERING * one.is_recovering,
-        *sizes,
     )
-    return fixed + pack(f">{sum(sizes)}i", *one.replicas, *one.isr, *one.elr)
+    return fixed + _encode_members(one.replicas, one.isr, one.elr)
+
+
+@lru_cache(_MEMBERS_KEPT)
+def _encode_members(*sets: tuple[BrokerId, ...]) -> bytes:
+    sizes = tuple(map(len, sets))
+    return pack(f">{len(sets)}H{sum(sizes)}i", *sizes, *chain(*sets))
 
 
 def read_partition(reader: Reader) -> PartitionInfo:
     leader, leader_epoch, partition_epoch, unclean, flags, *sizes = reader.unpack(_PARTITION)
-    replicas, isr, elr = (reader.brokers(size) for size in sizes)
+    replicas, isr, elr = _read_members(reader.take(4 * sum(sizes)), *sizes)
     if not replicas:
         raise reader.garbage("a partition has no replicas")
     if flags & ~(_DURABLE | _RECOVERING):
@@ -90,6 +99,12 @@ def read_partition(reader: Reader) -> PartitionInfo:
         is_recovering=bool(flags & _RECOVERING),
         last_unclean_epoch=LeaderEpoch(unclean),
     )
+
+
+@lru_cache(_MEMBERS_KEPT)
+def _read_members(data: bytes, *sizes: int) -> tuple[tuple[BrokerId, ...], ...]:
+    members = map(BrokerId, unpack(f">{sum(sizes)}i", data))
+    return tuple(tuple(islice(members, size)) for size in sizes)
 
 
 def _options(configs: Mapping[str, str]) -> bytes:

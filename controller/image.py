@@ -30,6 +30,15 @@ FEATURE_LEVEL: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
+class ClientEndpoint:
+    """Where the clients of one listener find a broker."""
+
+    listener: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerInfo:
     """A broker, where clients find it, and the life of it that is registered."""
 
@@ -52,11 +61,24 @@ class BrokerInfo:
     internal_host: str = ""
     internal_port: int = 0
     feature_level_max: int = FEATURE_LEVEL
+    # Where it has several listeners for clients: all of them. Else empty.
+    endpoints: tuple[ClientEndpoint, ...] = ()
 
     @property
     def is_active(self) -> bool:
         """Whether it may lead and be in sync."""
         return not self.is_fenced and self.shutdown_version is None
+
+    def address_for(self, listener: str) -> tuple[str, int]:
+        """Return where clients find it that came in by the listener of this name.
+
+        A broker without such a listener is found where it is known: while listeners are being
+        changed node by node, a client can at least try.
+        """
+        for one in self.endpoints:
+            if one.listener == listener:
+                return one.host, one.port
+        return self.host, self.port
 
 
 @dataclass(frozen=True, slots=True)

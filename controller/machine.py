@@ -16,12 +16,14 @@ from ottla.proto.errors import ensure
 class MetadataMachine:
     """The state of one member of the quorum, fed in the order of the log."""
 
-    __slots__ = ("_state", "last_delta")
+    __slots__ = ("_state", "last_delta", "last_delta_bytes")
 
     def __init__(self, state: MetadataState) -> None:
         self._state = state
         # What the last command changed, for brokers that were told everything before it.
         self.last_delta: Delta | None = None
+        # `encode_delta` of it.
+        self.last_delta_bytes: bytes | None = None
 
     @property
     def state(self) -> MetadataState:
@@ -35,6 +37,7 @@ class MetadataMachine:
         """Take in one committed command; return what came of it."""
         applied = apply_bytes(self._state, command)
         self._state, self.last_delta = applied.state, applied.delta
+        self.last_delta_bytes = applied.delta_bytes
         return applied.outcome
 
     def snapshot(self) -> bytes:
@@ -49,7 +52,7 @@ class MetadataMachine:
             ours=self.image.cluster_id,
             theirs=restored.image.cluster_id,
         )
-        self._state, self.last_delta = restored, None
+        self._state, self.last_delta, self.last_delta_bytes = restored, None, None
 
     def describe(self) -> str:
         image = self.image

@@ -155,6 +155,7 @@ def registration(wanted: Registration, expected_epoch: int) -> RegisterBroker:
         internal_port=wanted.internal_port,
         rack=wanted.rack,
         feature_level_max=wanted.feature_level_max,
+        endpoints=wanted.endpoints,
     )
 
 

@@ -5,10 +5,12 @@ Not here: the shapes of those themselves.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from ottla.controller.encoding import decode_topic, encode_topic
-from ottla.controller.image import BrokerInfo, ClusterDefaults, TopicInfo
+from ottla.controller.image import BrokerInfo, ClientEndpoint, ClusterDefaults, TopicInfo
 from ottla.controller.outcome import Outcome, PartitionResult, Refusal
 from ottla.controller.shapes import (
     BYTES,
@@ -43,6 +45,34 @@ BROKER: Final = record(
     internal_port=NUMBER,
     feature_level_max=NUMBER,
 )
+
+ENDPOINTS: Final = listed(record(ClientEndpoint, listener=TEXT, host=TEXT, port=NUMBER))
+_ENDPOINTS_OF_BROKERS: Final = mapped(NUMBER, ENDPOINTS)
+
+
+# Endpoints stand behind everything else, and only where a broker has any. So what was written
+# before there were such brokers reads as it did, and what is written without them is the same.
+
+
+def write_endpoints(out: bytearray, brokers: Iterable[BrokerInfo]) -> None:
+    """Write the last part of what tells of brokers: who has several listeners, and where."""
+    told: dict[int, tuple[ClientEndpoint, ...]] = {
+        one.broker_id: one.endpoints for one in brokers if one.endpoints
+    }
+    if told:
+        _ENDPOINTS_OF_BROKERS.write(out, told)
+
+
+def read_endpoints(reader: Reader, brokers: Iterable[BrokerInfo]) -> tuple[BrokerInfo, ...]:
+    """Return the brokers with what that part tells of them."""
+    if not reader.left:
+        return tuple(brokers)
+    told = dict(_ENDPOINTS_OF_BROKERS.read(reader))
+    found = tuple(replace(one, endpoints=told.pop(one.broker_id, ())) for one in brokers)
+    if told or not any(one.endpoints for one in found):
+        raise reader.garbage("it tells where brokers are that are not in it")
+    return found
+
 
 DEFAULTS: Final = record(
     ClusterDefaults, min_insync_replicas=NUMBER, is_unclean_allowed=FLAG, is_fsync=FLAG

@@ -36,7 +36,7 @@ from ottla.controller.commands import (
     TakeProducerIds,
     UnfenceBroker,
 )
-from ottla.controller.parts import DEFAULTS, OPTIONS
+from ottla.controller.parts import DEFAULTS, ENDPOINTS, OPTIONS
 from ottla.controller.port import ConfigChange, NewPartitions, NewTopic, TopicDefaults
 from ottla.controller.shapes import (
     FLAG,
@@ -133,22 +133,21 @@ _PARTITION_CHANGE: Final = record(
     is_recovering=FLAG,
     is_synced=FLAG,
 )
-_REGISTER: Final = record(
-    RegisterBroker,
-    cluster_id=TEXT,
-    broker_id=NUMBER,
-    incarnation=ID,
-    expected_epoch=NUMBER,
-    directory_id=ID,
-    boot_id=ID,
-    previous_epoch=NUMBER,
-    host=TEXT,
-    port=NUMBER,
-    internal_host=TEXT,
-    internal_port=NUMBER,
-    rack=optional(TEXT),
-    feature_level_max=NUMBER,
-)
+_REGISTER: Final[dict[str, Shape[Any]]] = {
+    "cluster_id": TEXT,
+    "broker_id": NUMBER,
+    "incarnation": ID,
+    "expected_epoch": NUMBER,
+    "directory_id": ID,
+    "boot_id": ID,
+    "previous_epoch": NUMBER,
+    "host": TEXT,
+    "port": NUMBER,
+    "internal_host": TEXT,
+    "internal_port": NUMBER,
+    "rack": optional(TEXT),
+    "feature_level_max": NUMBER,
+}
 _CREATE_TOPIC: Final = record(
     CreateTopic,
     wanted=_NEW_TOPIC,
@@ -164,7 +163,7 @@ def _row(number: int, command: type[Command], /, **fields: Shape[Any]) -> Kind:
 
 KINDS: Final = (
     _row(1, TakeOffice, node_id=NUMBER, expected_epoch=NUMBER, defaults=DEFAULTS),
-    Kind(2, 1, RegisterBroker, _REGISTER),
+    _row(2, RegisterBroker, **_REGISTER),
     _row(3, FenceBroker, **_BROKER),
     _row(4, UnfenceBroker, **_BROKER, applied_version=NUMBER, damaged=_PARTITIONS),
     _row(5, ReportDamage, **_BROKER, damaged=_PARTITIONS),
@@ -178,15 +177,19 @@ KINDS: Final = (
     _row(13, ChangeConfigs, change=_CONFIG_CHANGE),
     _row(14, TakeProducerIds, count=NUMBER),
     _row(15, SetFeatureLevel, level=NUMBER),
+    # Of a broker with several listeners for clients. No version was released that does not know
+    # this kind, so it needs no feature level of its own.
+    _row(16, RegisterBroker, **_REGISTER, endpoints=ENDPOINTS),
 )
-_BY_COMMAND: Final = {kind.command: kind for kind in KINDS}
+_REGISTER_SEVERAL: Final = KINDS[-1]
+_BY_COMMAND: Final = {kind.command: kind for kind in KINDS if kind is not _REGISTER_SEVERAL}
 _BY_NUMBER: Final = {(kind.level, kind.number): kind for kind in KINDS}
 _REQUEST: Final = record(RequestId, node_id=NUMBER, epoch=NUMBER, sequence=NUMBER)
 
 
 def encode_proposal(proposal: Proposal) -> bytes:
     """Return the bytes, or raise `RequestError` if this cannot be one command."""
-    kind = _BY_COMMAND[type(proposal.command)]
+    kind = _kind_of(proposal.command)
     out = bytearray([_FORMAT])
     NUMBER.write(out, kind.level)
     NUMBER.write(out, kind.number)
@@ -198,6 +201,12 @@ def encode_proposal(proposal: Proposal) -> bytes:
         raise RequestError(ErrorCode.INVALID_REQUEST, sentence) from None
     _require_small(len(out))
     return bytes(out)
+
+
+def _kind_of(command: Command) -> Kind:
+    if isinstance(command, RegisterBroker) and command.endpoints:
+        return _REGISTER_SEVERAL
+    return _BY_COMMAND[type(command)]
 
 
 def decode_proposal(data: bytes, *, feature_level: int) -> Proposal:

@@ -46,7 +46,9 @@ class PublishingMachine:
     def _publish(self) -> None:
         machine = self._machine
         try:
-            self._loop.call_soon_threadsafe(self._feed.publish, machine.image, machine.last_delta)
+            self._loop.call_soon_threadsafe(
+                self._feed.publish, machine.image, machine.last_delta, machine.last_delta_bytes
+            )
         except RuntimeError:
             # The loop is closed: the node has stopped, and nobody follows any more.
             return

@@ -29,7 +29,7 @@ from hashlib import blake2b
 from typing import Final
 
 from ottla.controller.commands import Command, ForgetBroker, RegisterBroker, TakeOffice
-from ottla.controller.delta import Delta, delta_between, encode_delta
+from ottla.controller.delta import Delta, delta_between, encode_delta, with_digest
 from ottla.controller.image import FEATURE_LEVEL, NO_CONTROLLER, MetadataImage
 from ottla.controller.outcome import Outcome, Refusal, refused, unknown
 from ottla.controller.parts import OUTCOME
@@ -72,6 +72,8 @@ class Applied:
     state: MetadataState
     outcome: Outcome
     delta: Delta
+    # `encode_delta` of it.
+    delta_bytes: bytes
 
 
 def first_state(cluster_id: str) -> MetadataState:
@@ -97,9 +99,15 @@ def apply_bytes(state: MetadataState, data: bytes) -> Applied:
         outcome = replace(outcome, version=version)
     image = replace(image, version=version)
     delta = delta_between(before, image)
-    digest = _digest_after(before.digest, data, outcome, delta)
-    image, delta = replace(image, digest=digest), replace(delta, digest=digest)
-    return Applied(MetadataState(image, sessions), outcome, delta)
+    delta_bytes = encode_delta(delta)
+    digest = _digest_after(before.digest, data, outcome, delta_bytes)
+    digested = replace(delta, digest=digest)
+    return Applied(
+        MetadataState(replace(image, digest=digest), sessions),
+        outcome,
+        digested,
+        with_digest(delta_bytes, delta, digested),
+    )
 
 
 def _obey(
@@ -199,10 +207,10 @@ def decode_outcome(data: bytes) -> Outcome:
     return outcome
 
 
-def _digest_after(before: bytes, data: bytes, outcome: Outcome, delta: Delta) -> bytes:
+def _digest_after(before: bytes, data: bytes, outcome: Outcome, delta: bytes) -> bytes:
     """Return the next digest. Its bytes are as fixed as the commands of a feature level are."""
     digest = blake2b(before, digest_size=DIGEST_BYTES)
-    for part in (data, encode_outcome(_without_words(outcome)), encode_delta(delta)):
+    for part in (data, encode_outcome(_without_words(outcome)), delta):
         size = bytearray()
         NUMBER.write(size, len(part))
         digest.update(size + part)

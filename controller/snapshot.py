@@ -20,7 +20,14 @@ from typing import Final, TypeVar
 from crc32c import crc32c
 
 from ottla.controller.image import FEATURE_LEVEL, MetadataImage
-from ottla.controller.parts import BROKER, DEFAULTS, OPTIONS, TOPIC
+from ottla.controller.parts import (
+    BROKER,
+    DEFAULTS,
+    OPTIONS,
+    TOPIC,
+    read_endpoints,
+    write_endpoints,
+)
 from ottla.controller.replay import MetadataState, Session
 from ottla.controller.shapes import (
     BYTES,
@@ -91,6 +98,7 @@ def encode_state(state: MetadataState) -> bytes:
     out = bytearray()
     _IMAGE.write(out, state.image)
     _SESSIONS.write(out, state.sessions)
+    write_endpoints(out, state.image.brokers.values())
     return _sealed(_STATE_MAGIC, out)
 
 
@@ -99,23 +107,21 @@ def decode_state(data: bytes) -> MetadataState:
     reader = _opened(_STATE_MAGIC, data, "The snapshot of the metadata")
     image = _read_image(reader)
     sessions = _SESSIONS.read(reader)
-    reader.require_end()
-    return MetadataState(image, sessions)
+    return MetadataState(_completed(reader, image), sessions)
 
 
 def encode_image(image: MetadataImage) -> bytes:
     """Return an image for a broker, to which sessions are nothing."""
     out = bytearray()
     _IMAGE.write(out, image)
+    write_endpoints(out, image.brokers.values())
     return _sealed(_IMAGE_MAGIC, out)
 
 
 def decode_image(data: bytes) -> MetadataImage:
     """Return the image, or raise `StorageError`."""
     reader = _opened(_IMAGE_MAGIC, data, "The image of the metadata")
-    image = _read_image(reader)
-    reader.require_end()
-    return image
+    return _completed(reader, _read_image(reader))
 
 
 def _read_image(reader: Reader) -> MetadataImage:
@@ -129,6 +135,13 @@ def _read_image(reader: Reader) -> MetadataImage:
     if len(names) < len(image.topics):
         raise reader.garbage("two topics have the same id")
     return replace(image, topic_names=names)
+
+
+def _completed(reader: Reader, image: MetadataImage) -> MetadataImage:
+    """Return the image with what stands behind everything else, which must be the end."""
+    brokers = read_endpoints(reader, image.brokers.values())
+    reader.require_end()
+    return replace(image, brokers={one.broker_id: one for one in brokers})
 
 
 def _sealed(magic: bytes, body: bytes | bytearray) -> bytes:

@@ -108,9 +108,10 @@ class Asking:
         self._session: Session | None = None
         self._begun = asyncio.Event()
 
-    def deadline(self) -> int:
+    def deadline(self, at_most_ms: int | None = None) -> int:
         """Return until when something that is asked now has time."""
-        return self._clock.monotonic_ms() + self.timeout_ms
+        timeout_ms = self.timeout_ms if at_most_ms is None else min(at_most_ms, self.timeout_ms)
+        return self._clock.monotonic_ms() + timeout_ms
 
     def left_s(self, deadline_ms: int) -> float:
         return max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000

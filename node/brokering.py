@@ -16,7 +16,7 @@ from typing import Final
 
 from ottla.controller.commands import NO_BROKER_EPOCH
 from ottla.controller.door import Door, Registration
-from ottla.controller.image import MetadataImage
+from ottla.controller.image import ClientEndpoint, MetadataImage
 from ottla.controller.replay import first_state
 from ottla.node.broker import Broker
 from ottla.node.clock import new_uuid
@@ -32,6 +32,7 @@ from ottla.node.reconcile import Reconcile
 from ottla.node.replicating import Replication
 from ottla.node.wiring import Logs, damaged_in, topic_defaults
 from ottla.proto.options import node as rows
+from ottla.proto.options.endpoints import is_for_clients
 from ottla.replication.log.log import Log
 from ottla.replication.replicas import Replicas
 
@@ -164,7 +165,13 @@ class Brokering:
         premises = self._premises
         report = self._logs.report
         previous = report.clean_broker_epoch
-        client, internal = premises.advertised["CLIENT"], premises.advertised["INTERNAL"]
+        internal = premises.advertised["INTERNAL"]
+        endpoints = tuple(
+            ClientEndpoint(name, address.host, address.port)
+            for name, address in premises.advertised.items()
+            if is_for_clients(name)
+        )
+        known_at, *others = endpoints
         return Registration(
             cluster_id=premises.me.cluster_id,
             broker_id=premises.options.node_id,
@@ -172,11 +179,12 @@ class Brokering:
             directory_id=directory_uuid(premises.data.directory_id),
             boot_id=premises.data.boot_id,
             previous_epoch=NO_BROKER_EPOCH if previous is None else previous,
-            host=client.host,
-            port=client.port,
+            host=known_at.host,
+            port=known_at.port,
             internal_host=internal.host,
             internal_port=internal.port,
             rack=premises.options.static.value_of(rows.BROKER_RACK) or None,
+            endpoints=endpoints if others else (),
         )
 
     def _prepare(self) -> None:

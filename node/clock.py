@@ -31,6 +31,18 @@ class Clock:
         return time.monotonic_ns() // 1_000
 
 
+class ShiftedClock(Clock):
+    """A wall clock that is wrong by as much as one likes; durations are as they are."""
+
+    __slots__ = ("shift_ms",)
+
+    def __init__(self) -> None:
+        self.shift_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.shift_ms
+
+
 def new_uuid() -> UUID:
     """Return the id of a new topic or directory; its text never begins with a dash."""
     while True:

@@ -78,6 +78,9 @@ TIMEOUT_MS: Final = 10_000
 _FOLLOW_MS_MIN: Final = 1_000
 # Of one call; the session has a limit of its own.
 _WISHES_AT_ONCE: Final = 64
+# Controllers that can elect a leader have done so by then. Whoever looks wants to know that nobody
+# leads, and not to wait for somebody who does.
+_LOOK_MS: Final = 2_000
 _PRODUCER_IDS_AT_ONCE: Final = 1000
 _SEED_MASK: Final = 2**64 - 1
 # One id in 64 begins with a dash. Who draws this many in a row has no dice.
@@ -286,7 +289,7 @@ class ClusterController:
         return answer
 
     async def describe_quorum(self) -> QuorumView:
-        return await self.asking.describe_quorum(self.asking.deadline())
+        return await self.asking.describe_quorum(self.asking.deadline(_LOOK_MS))
 
     # ── One wish ──────────────────────────────────────────────────────────────────────────────
 

@@ -5,6 +5,7 @@ Not here: what lies in it: logs (`ottla.replication`), the quorum's journal (`vo
 
 from __future__ import annotations
 
+import os
 from base64 import urlsafe_b64decode
 from binascii import Error as Base64Error
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 from ottla.node.clock import new_id
 from ottla.node.options import NodeOptions
+from ottla.proto.errors import StorageError
 from ottla.proto.kafka.uuids import UUID
 from ottla.proto.options import node
 from ottla.replication.storage.directory import DataDirectory
@@ -54,17 +56,33 @@ def data_dir_of(options: NodeOptions) -> str:
 def open_data(options: NodeOptions, environ: Mapping[str, str]) -> Data:
     """Take the directory, or make it; raises `StorageError` and `ConfigError`."""
     root = data_dir_of(options)
-    Path(root).parent.mkdir(parents=True, exist_ok=True)
-    storage = open_storage(root, environ)
-    directory = DataDirectory.open(
-        storage.files,
-        root,
-        node_id=options.node_id,
-        cluster_id=None,
-        strict=options.static.value_of(node.STRICT_DATA_DIR),
-        new_id=new_id,
-    )
+    try:
+        Path(root).parent.mkdir(parents=True, exist_ok=True)
+        storage = open_storage(root, environ)
+        directory = DataDirectory.open(
+            storage.files,
+            root,
+            node_id=options.node_id,
+            cluster_id=None,
+            strict=options.static.value_of(node.STRICT_DATA_DIR),
+            new_id=new_id,
+        )
+    except OSError as error:
+        raise _unusable(f"The data directory {root} cannot be made: {error}.") from error
+    except StorageError as error:
+        if isinstance(error.__cause__, BlockingIOError):
+            raise StorageError(f"log.dirs: {error}") from error
+        if isinstance(error.__cause__, OSError):
+            raise _unusable(str(error)) from error
+        raise
     return Data(storage, directory)
+
+
+def _unusable(why: str) -> StorageError:
+    """Return the error, with what to change."""
+    return StorageError(
+        f"{why} Choose another directory with log.dirs, or let the user {os.getuid()} write there."
+    )
 
 
 def directory_uuid(directory_id: str) -> UUID:

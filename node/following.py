@@ -155,7 +155,8 @@ class Following:
             self._require_cluster(whole.cluster_id)
             following = follow_whole(self._newest, whole)
         else:
-            following = follow(self._newest, decode_delta(news.data))
+            known = news.delta
+            following = follow(self._newest, decode_delta(news.data) if known is None else known)
         if isinstance(following, MetadataImage) and following.feature_level > FEATURE_LEVEL:
             raise StorageError(
                 f"The cluster is at feature level {following.feature_level}, and this version of "

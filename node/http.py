@@ -16,6 +16,7 @@ Not here: the pages (`status.py`, `exposition.py`).
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -173,8 +174,11 @@ class HttpListener:
                 backlog=2 * self._limits.connections_max,
             )
         except OSError as error:
+            # asyncio puts words of its own in place of the system's.
+            number = error.errno or 0
+            why = os.strerror(number) if number > 0 else error.strerror or str(error)
             raise ConfigError(
-                f"cannot listen on {wanted}: {error.strerror or error}. "
+                f"cannot listen on {wanted}: {why}. "
                 "Is another node running? Choose another: listeners=HTTP://127.0.0.1:19100"
             ) from None
         host, port = self._server.sockets[0].getsockname()[:2]

@@ -32,7 +32,7 @@ from ottla.controller.door import Door
 from ottla.controller.election import min_insync_of
 from ottla.controller.quorum.port import Role
 from ottla.node.brokering import Brokering
-from ottla.node.clock import Clock, new_uuid
+from ottla.node.clock import new_uuid
 from ottla.node.data import Data, data_dir_of, open_data
 from ottla.node.digest import digest_pages
 from ottla.node.facts import (
@@ -42,10 +42,9 @@ from ottla.node.facts import (
     forming_facts,
     quorum_facts,
     quorum_readings,
-    why_not_ready,
 )
 from ottla.node.http import HttpListener
-from ottla.node.internal.channels import Channels
+from ottla.node.internal.channels import Channels, detours_from_environment
 from ottla.node.internal.identity import WhoIAm, identity_handler, quorum_service
 from ottla.node.internal.listener import InternalListener
 from ottla.node.internal.probe import Probe
@@ -55,24 +54,30 @@ from ottla.node.internal.tls import Tls
 from ottla.node.kafka.connection import Connection
 from ottla.node.kafka.listener import Listener
 from ottla.node.logs import logger
-from ottla.node.metrics import Metrics, Reading
+from ottla.node.metrics import Metrics, Reading, stream_readings
+from ottla.node.misplaced import find_double
 from ottla.node.options import NodeOptions
 from ottla.node.premises import Premises
-from ottla.node.process import process_readings
+from ottla.node.process import disk_readings, process_readings
+from ottla.node.readiness import NodeFacts, conditions_of
+from ottla.node.sabotage import Sabotage
 from ottla.node.status import (
     NodeStatus,
     PartitionStatus,
     cluster_readings,
+    directory_readings,
+    node_readings,
     pages,
     partition_statuses,
     replica_readings,
+    tells_each,
 )
 from ottla.node.voter import QUORUM_NAME, Surroundings, Voter
 from ottla.node.wiring import Logs, listener_settings, open_logs
 from ottla.proto.errors import ConfigError, InvariantError, OttlaError, StorageError
 from ottla.proto.options import node as node_rows
-from ottla.proto.options.endpoints import Address
-from ottla.proto.options.load import advertised_of, listeners_of
+from ottla.proto.options.endpoints import Address, ListenerName
+from ottla.proto.options.load import advertised_of, client_listeners_of, listeners_of
 
 _log = logger("node.lifecycle")
 
@@ -111,7 +116,8 @@ class Node:
         self._environ: Final = environ
         self._version: Final = version
         self._on_serving: Final = on_serving
-        self._clock: Final = Clock()
+        self._sabotage: Final = Sabotage(environ)
+        self._clock: Final = self._sabotage.clock
         self._metrics: Final = Metrics(version=version)
         self._began_ms: Final = self._clock.monotonic_ms()
         self._me: Final = WhoIAm(options.node_id, new_uuid())
@@ -133,7 +139,7 @@ class Node:
     # -- what the pages show ---------------------------------------------------------------------
 
     def status(self) -> NodeStatus:
-        brokering = self._brokering
+        brokering, facts = self._brokering, self._facts()
         return NodeStatus(
             node_id=self.options.node_id,
             cluster_id=self._me.cluster_id,
@@ -142,25 +148,23 @@ class Node:
             listeners={name: str(address) for name, address in self.addresses.items()},
             uptime_ms=self._clock.monotonic_ms() - self._began_ms,
             partition_count=0 if brokering is None else len(brokering.replicas),
-            not_ready=self._not_ready(),
-            quorum=self._quorum_facts(),
-            broker=self._broker_facts(),
+            conditions=conditions_of(facts),
+            quorum=facts.quorum,
+            broker=facts.broker,
         )
 
-    def _not_ready(self) -> str | None:
-        if self._phase is Phase.STOPPING:
-            return "the node is stopping"
-        offline = None if self._brokering is None else self._brokering.replicas.manager.offline
-        if offline is not None:
-            # Also while it starts: it asked to be fenced, and will not be unfenced.
-            return f"the data directory is offline: {offline}"
-        waiting = why_not_ready(self._quorum_facts(), self._broker_facts())
-        if self._phase is not Phase.SERVING:
-            return waiting or f"the node is {self._phase.value}"
-        if self._brokering is None:
-            return waiting
-        trouble = self._brokering.controller.following.trouble
-        return waiting if trouble is None else f"the metadata cannot be obeyed: {trouble}"
+    def _facts(self) -> NodeFacts:
+        brokering, broker = self._brokering, self._broker_facts()
+        offline = None if brokering is None else brokering.replicas.manager.offline
+        return NodeFacts(
+            # From the signal on, before anything has been given away.
+            is_stopping=self._stopping.is_set(),
+            offline=offline if broker is None else offline or broker.fence_reason,
+            is_recovered=brokering is not None,
+            is_listening=self._phase is Phase.SERVING,
+            quorum=self._quorum_facts(),
+            broker=broker,
+        )
 
     def _quorum_facts(self) -> QuorumFacts | None:
         if self._voter is None:
@@ -169,20 +173,12 @@ class Node:
         if status is None:
             trouble = self._voter.introductions.refusal
             return forming_facts(self._voter.voters, self._voter.missing, trouble)
-        return quorum_facts(status, self._voter.drops)
+        return quorum_facts(status, self._voter.drops, self._clock.monotonic_ms())
 
     def _broker_facts(self) -> BrokerFacts | None:
-        brokering = self._brokering
-        if brokering is None:
-            return BrokerFacts() if self.is_broker and self._phase is Phase.JOINING else None
-        lifeline, version = brokering.lifeline, brokering.controller.applied_version
-        return BrokerFacts(
-            broker_epoch=lifeline.broker_epoch,
-            is_fenced=lifeline.is_fenced,
-            is_heard=lifeline.is_heard(self._clock.monotonic_ms()),
-            metadata_version=version if version >= 0 else None,
-            trouble=lifeline.trouble,
-        )
+        if self._brokering is None:
+            return BrokerFacts() if self.is_broker else None
+        return self._brokering.lifeline.facts()
 
     def partitions(self) -> Iterable[PartitionStatus]:
         if self._brokering is None:
@@ -197,17 +193,23 @@ class Node:
         return 1 if info is None else min_insync_of(image, info)
 
     def _readings(self) -> Iterable[Reading]:
-        quorum, broker = self._quorum_facts(), self._broker_facts()
-        leads = quorum is not None and quorum.role == Role.LEADER.value
+        node = self.status()
+        quorum, broker = node.quorum, node.broker
+        yield from node_readings(node)
+        yield from stream_readings(self._metrics.streams, self._clock.monotonic_ms())
         if quorum is not None:
             yield from quorum_readings(quorum)
+            yield from self._metrics.controller.readings()
+        if self._voter is not None and (image := self._voter.image) is not None:
+            leads = quorum is not None and quorum.role == Role.LEADER.value
+            yield from cluster_readings(node.node_id, image, leads=leads)
         if broker is not None:
             yield from broker_readings(broker)
-        if self._brokering is None:
-            return
-        yield from replica_readings(self.options.node_id, self.partitions())
-        image = self._brokering.controller.image
-        yield from cluster_readings(self.options.node_id, image, leads=leads)
+        if self._brokering is not None:
+            yield from directory_readings(self._brokering.replicas.manager.offline)
+            yield from replica_readings(
+                node.node_id, self.partitions(), tells_each=tells_each(node.partition_count)
+            )
 
     # -- the life --------------------------------------------------------------------------------
 
@@ -217,6 +219,7 @@ class Node:
         loop.set_exception_handler(self._on_bug)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
+        self._sabotage.listen()
         async with AsyncExitStack() as parts:
             starting = asyncio.create_task(self._start(parts))
             stopping = asyncio.create_task(self._stopping.wait())
@@ -252,10 +255,10 @@ class Node:
     async def _start(self, parts: AsyncExitStack) -> None:
         wanted = listeners_of(self.options.static)
         tls = Tls.from_options(self.options.static)
-        listener = self._make_listener(wanted["CLIENT"])
+        listener = self._make_listener(client_listeners_of(self.options.static))
         parts.callback(listener.stop)
         if self.is_broker:
-            self.addresses["CLIENT"] = listener.bind()
+            self.addresses.update(listener.bind())
         internal = InternalListener(wanted["INTERNAL"], tls)
         self.addresses["INTERNAL"] = internal.bind()
         self._internal = internal
@@ -272,7 +275,9 @@ class Node:
         self._metrics.watch(process_readings)
         data = await asyncio.to_thread(open_data, self.options, self._environ)
         parts.callback(data.close)
-        channels = Channels(tls)
+        self._sabotage.reach(data.storage.plan)
+        self._metrics.watch(lambda: disk_readings(data.root))
+        channels = Channels(tls, detours_from_environment(self._environ))
         parts.push_async_callback(channels.close)
         self._me.cluster_id = data.directory.identity.cluster_id or ""
         internal.add(quorum_service(identity_handler(self._me)))
@@ -284,9 +289,9 @@ class Node:
         self._tell_addresses()
         self._on_serving(self)
 
-    def _make_listener(self, address: Address) -> Listener:
+    def _make_listener(self, addresses: Mapping[ListenerName, Address]) -> Listener:
         return Listener(
-            address,
+            addresses,
             lambda: listener_settings(self.options),
             self._serve_frame,
             clock=self._clock,
@@ -364,24 +369,35 @@ class Node:
             channels=base.channels,
             probe=Probe(base.channels),
             clock=self._clock,
+            metrics=self._metrics,
             on_halted=lambda why: self._on_end(StorageError(f"The quorum's member stopped: {why}")),
         )
         parts.push_async_callback(asyncio.to_thread, store.close)
         voter = Voter(around, store)
         self._voter = voter
         parts.push_async_callback(voter.leave)
+        if len(voters) > 1:
+            parts.callback(asyncio.create_task(self._find_double(around)).cancel)
         base.internal.add(quorum_service(voter.introductions.handlers))
         active = await voter.join()
         base.internal.add(quorum_service(voter.raft_handlers), cluster_handlers(active, base.tls))
         await voter.start()
         return active
 
+    async def _find_double(self, around: Surroundings) -> None:
+        session_ms = self.options.current.value_of(node_rows.BROKER_SESSION_TIMEOUT_MS)
+        address = around.voters[self.options.node_id]
+        why = await find_double(self._me, address, around.probe, self._clock, session_ms=session_ms)
+        if why is not None:
+            self._on_end(ConfigError(why))
+
     def _premises(self, base: _Base) -> Premises:
         told = advertised_of(self.options.static)
         # A port that was left open is the one that was given.
         advertised = {
-            name: Address(told[name].host, told[name].port or self.addresses[name].port)
-            for name in ("CLIENT", "INTERNAL")
+            name: Address(address.host, address.port or self.addresses[name].port)
+            for name, address in told.items()
+            if name != "HTTP"
         }
         return Premises(
             options=self.options,

@@ -57,7 +57,9 @@ from ottla.controller.lifesigns import (
 from ottla.controller.seeking import PAUSE_MS
 from ottla.node.clock import Clock
 from ottla.node.cluster import ClusterController
+from ottla.node.facts import BrokerFacts, broker_facts
 from ottla.node.logs import logger
+from ottla.node.misplaced import Elsewhere
 from ottla.proto.errors import ConfigError, CorruptionError, InvariantError, StorageError
 
 _log = logger("node.lifeline")
@@ -105,10 +107,12 @@ class Lifeline:
         self._line: Line | None = None
         self._question: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # How far the metadata has come, as the active controller said.
+        # How far the metadata has come, as the active controller said, and when it said so.
         self._newest = -1
+        self._answered_ms: int | None = None
         # Why the last controller that was followed gives no metadata.
         self._why_closed: str | None = None
+        self._elsewhere: Final = Elsewhere(len(doors))
         self._tasks: set[asyncio.Task[Any]] = set()
         self._moved = asyncio.Event()
         # Why this broker wants to be fenced, or None.
@@ -129,20 +133,6 @@ class Lifeline:
         return self._life.broker_epoch
 
     @property
-    def is_fenced(self) -> bool:
-        return self._life.is_fenced
-
-    @property
-    def reason(self) -> str | None:
-        """Why this process can be no broker any more, or None."""
-        return self._life.reason
-
-    @property
-    def fence_reason(self) -> str | None:
-        """Why this broker wants to be fenced, or None."""
-        return self._fence_reason
-
-    @property
     def active_controller(self) -> int | None:
         """Who is active, as far as this broker heard."""
         return self._life.believed
@@ -152,10 +142,14 @@ class Lifeline:
         """Whose metadata this broker follows at the moment."""
         return self._source
 
-    @property
-    def trouble(self) -> str | None:
-        """Why the controller that was followed last gives no metadata; None while one does."""
-        return self._why_closed
+    def facts(self) -> BrokerFacts:
+        """What is told of this broker."""
+        return replace(
+            broker_facts(self._life, self._now(), self._answered_ms, self._newest),
+            trouble=self._why_closed,
+            not_obeyed=self._follower.following.trouble,
+            fence_reason=self._fence_reason,
+        )
 
     def is_heard(self, now_ms: int) -> bool:
         """Whether a beat sent within the session was answered by the active controller (13a).
@@ -329,6 +323,7 @@ class Lifeline:
             _tell_bug(error)
         if isinstance(answer, BeatAnswer):
             self._newest = max(self._newest, answer.version)
+            self._answered_ms = self._now()
         self._answered(BeatAnswered(number=number, answer=answer, now_ms=self._now()))
 
     def _answered(self, event: Event) -> None:
@@ -388,6 +383,10 @@ class Lifeline:
                 self._why_closed = None
         except DoorClosedError as error:
             self._why_closed = str(error)
+            if (
+                why := self._elsewhere.note(self._source, error)
+            ) and self._life.applied_version < 0:
+                self._step(Doomed(sentence=why, now_ms=self._now()))
         except CorruptionError as error:
             _log.error("metadata_unreadable", source=self._source, error=str(error))
         except StorageError as error:

@@ -20,6 +20,8 @@ Level = Literal["debug", "info", "warning", "error"]
 Plain = str | int | float | bool | None
 
 VALUE_CHARS_MAX: Final = 256
+# Of the fact `reason`: a sentence, whose end says what to do.
+REASON_CHARS_MAX: Final = 1_024
 TRACE_LINES_MAX: Final = 40
 TRACE_LINE_CHARS_MAX: Final = 400
 FACTS_MAX: Final = 32
@@ -71,7 +73,12 @@ def _told(facts: Mapping[str, object]) -> Iterator[tuple[str, Plain]]:
         if number >= FACTS_MAX:
             yield "facts_left_out", len(facts) - FACTS_MAX
             return
-        yield key, "[hidden]" if _SECRET.search(key.lower()) else _plain(value)
+        if _SECRET.search(key.lower()):
+            yield key, "[hidden]"
+        elif key == "reason" and isinstance(value, str):
+            yield key, _clipped(value, REASON_CHARS_MAX)
+        else:
+            yield key, _plain(value)
 
 
 def _plain(value: object) -> Plain:

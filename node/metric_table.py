@@ -27,11 +27,13 @@ class MetricRow:
 _TOPIC: Final = ("topic",)
 _LOG: Final = ("topic", "partition")
 _LISTENER: Final = ("listener",)
+_STREAM: Final = ("stream", "peer")
 _BROKER_TOPICS: Final = "kafka_server_brokertopicmetrics_"
 _REPLICAS: Final = "kafka_server_replicamanager_"
 _CONTROLLER: Final = "kafka_controller_kafkacontroller_"
 _REQUESTS: Final = "kafka_network_requestmetrics_"
 _SOCKETS: Final = "kafka_server_socket_server_metrics_"
+_ELECTIONS: Final = "kafka_controller_controllerstats_"
 _RAFT: Final = "kafka_server_raft_metrics_"
 
 MESSAGES_IN: Final = MetricRow(
@@ -44,21 +46,27 @@ BYTES_OUT: Final = MetricRow(
     f"{_BROKER_TOPICS}bytesout_total", "counter", "Bytes of batches sent to consumers.", _TOPIC
 )
 PRODUCE_REQUESTS: Final = MetricRow(
-    f"{_BROKER_TOPICS}totalproducerequests_total", "counter", "Parts of Produce requests.", _TOPIC
+    f"{_BROKER_TOPICS}totalproducerequests_total",
+    "counter",
+    "Partitions that Produce requests named.",
+    _TOPIC,
 )
 FETCH_REQUESTS: Final = MetricRow(
-    f"{_BROKER_TOPICS}totalfetchrequests_total", "counter", "Parts of Fetch requests.", _TOPIC
+    f"{_BROKER_TOPICS}totalfetchrequests_total",
+    "counter",
+    "Partitions that Fetch requests named.",
+    _TOPIC,
 )
 FAILED_PRODUCE: Final = MetricRow(
     f"{_BROKER_TOPICS}failedproducerequests_total",
     "counter",
-    "Parts of Produce requests that were answered with an error.",
+    "Partitions of Produce requests that were answered with an error.",
     _TOPIC,
 )
 FAILED_FETCH: Final = MetricRow(
     f"{_BROKER_TOPICS}failedfetchrequests_total",
     "counter",
-    "Parts of Fetch requests that were answered with an error.",
+    "Partitions of Fetch requests that were answered with an error.",
     _TOPIC,
 )
 REPLICATION_BYTES_IN: Final = MetricRow(
@@ -87,6 +95,24 @@ REQUEST_TIME: Final = MetricRow(
     f"{_REQUESTS}totaltimems",
     "histogram",
     "Milliseconds from the last byte of a request to its answer, waiting included.",
+    ("request",),
+)
+REQUEST_QUEUE_TIME: Final = MetricRow(
+    f"{_REQUESTS}requestqueuetimems",
+    "histogram",
+    "Milliseconds from the last byte of a request until it was taken up: after those before it.",
+    ("request",),
+)
+LOCAL_TIME: Final = MetricRow(
+    f"{_REQUESTS}localtimems",
+    "histogram",
+    "Milliseconds of work on a Produce or Fetch, until it was answered or began to wait.",
+    ("request",),
+)
+REMOTE_TIME: Final = MetricRow(
+    f"{_REQUESTS}remotetimems",
+    "histogram",
+    "Milliseconds that a Produce waited for the disk and for followers, or a Fetch for bytes.",
     ("request",),
 )
 CONNECTIONS: Final = MetricRow(
@@ -166,8 +192,20 @@ PREFERRED_IMBALANCE: Final = MetricRow(
     "gauge",
     "Partitions that are not led by their preferred leader.",
 )
+UNCLEAN_ELECTIONS: Final = MetricRow(
+    f"{_ELECTIONS}uncleanleaderelections_total",
+    "counter",
+    "Leaders elected that may lack records; counted by the active controller.",
+)
+ELECTIONS: Final = MetricRow(
+    "ottla_controller_leader_elections_total",
+    "counter",
+    "Partitions that were given another leader; counted by the active controller.",
+)
 RAFT_LEADER: Final = MetricRow(
-    f"{_RAFT}current_leader", "gauge", "Who leads the quorum, as this voter sees it; -1: nobody."
+    f"{_RAFT}current_leader",
+    "gauge",
+    "Who leads the quorum, as this voter sees it; -1: nobody, or nobody who was heard lately.",
 )
 RAFT_EPOCH: Final = MetricRow(f"{_RAFT}current_epoch", "gauge", "The term of the quorum.")
 RAFT_STATE: Final = MetricRow(
@@ -186,10 +224,61 @@ LOG_START: Final = MetricRow(
 )
 LOG_END: Final = MetricRow("kafka_log_log_logendoffset", "gauge", "Next offset to write.", _LOG)
 LOG_SEGMENTS: Final = MetricRow("kafka_log_log_numlogsegments", "gauge", "Segments of a log.", _LOG)
+OFFLINE_DIRECTORIES: Final = MetricRow(
+    "kafka_log_logmanager_offlinelogdirectorycount",
+    "gauge",
+    "1 after the disk has failed: this broker serves nothing from its data directory. Else 0.",
+)
+LOGS_SIZE: Final = MetricRow("ottla_log_size_bytes", "gauge", "Bytes of all the logs here.")
+DISK_FREE: Final = MetricRow(
+    "ottla_disk_free_bytes", "gauge", "Bytes that this node can still write where its data is."
+)
+DISK_SIZE: Final = MetricRow(
+    "ottla_disk_size_bytes", "gauge", "Bytes there, free or taken, that this node can use."
+)
+APPEND_DELAY: Final = MetricRow(
+    "ottla_record_append_delay_seconds",
+    "histogram",
+    "Seconds from the newest timestamp in a batch to its append, at most a day. It holds what "
+    "producers took to send it, and by how much their clocks differ from ours.",
+)
 REPLICATION_LAG: Final = MetricRow(
     "ottla_replication_lag_max",
     "gauge",
     "Records that the slowest follower lacks, of all partitions led here; 0 if none is known to.",
+)
+FOLLOWER_LAG: Final = MetricRow(
+    "ottla_replication_follower_lag",
+    "gauge",
+    "Records that a follower lacks, in the partition led here of which it lacks most.",
+    ("follower",),
+)
+COMMIT_LAG: Final = MetricRow(
+    "ottla_quorum_commit_lag",
+    "gauge",
+    "Entries of this voter's journal that are not known to be committed.",
+)
+PROPOSAL_TIME: Final = MetricRow(
+    "ottla_quorum_proposal_duration_seconds",
+    "histogram",
+    "From a proposal at the leader of the quorum until it was committed and applied there.",
+)
+STREAM_OPEN: Final = MetricRow(
+    "ottla_stream_open",
+    "gauge",
+    "1 while the stream to a node is open, 0 while it is wanted and is not: `replication` to "
+    "a leader that is followed, `quorum` to another voter.",
+    _STREAM,
+)
+STREAM_BREAKS: Final = MetricRow(
+    "ottla_stream_breaks_total", "counter", "Streams that were open and broke.", _STREAM
+)
+STREAM_SILENCE: Final = MetricRow(
+    "ottla_stream_silence_seconds",
+    "gauge",
+    "Seconds since something was heard of a node. Voters that do not lead are silent with each "
+    "other.",
+    _STREAM,
 )
 VOTER_LAG: Final = MetricRow(
     "ottla_quorum_voter_lag",
@@ -205,6 +294,9 @@ QUORUM_DROPS: Final = MetricRow(
 )
 METADATA_VERSION: Final = MetricRow(
     "ottla_metadata_version", "gauge", "How much of the cluster's metadata this broker follows."
+)
+NODE_READY: Final = MetricRow(
+    "ottla_node_ready", "gauge", "1 while `/health/ready` says so, else 0."
 )
 BROKER_FENCED: Final = MetricRow(
     "ottla_broker_fenced", "gauge", "1 while the cluster does not let this broker serve, else 0."

@@ -11,6 +11,8 @@ M2  labels are bounded: a topic's end with the topic (`keep_topics`), and where 
     up there is a limit, above which they count as `other`. A name that a stranger chose and that
     names nothing here (an unknown topic) never becomes a label
 M3  a counter never falls: what a deleted topic had stays in the sum over all topics
+M4  above `TOPIC_ROWS_MAX` topics none has series of its own: a sum over topics that Prometheus
+    makes is right, or it is not there. The sum that is told here always is
 
 Not here: the text, and gauges that are looked up when asked for (`status.py`, `process.py`).
 """
@@ -24,6 +26,7 @@ from typing import Final, NamedTuple
 
 from ottla.node import metric_table as table
 from ottla.node.metric_table import MetricRow
+from ottla.node.stream_counts import StreamCounts
 from ottla.proto.errors import ErrorCode
 
 OTHER: Final = "other"
@@ -33,7 +36,15 @@ REQUEST_BOUNDS_MS: Final[tuple[float, ...]] = (
     *(1_000.0, 2_500.0, 5_000.0, 10_000.0, 30_000.0),
 )
 SECONDS_BOUNDS: Final[tuple[float, ...]] = tuple(ms / 1000 for ms in REQUEST_BOUNDS_MS[:-1])
+# Seconds; a producer may be behind by hours, and its clock by anything.
+DELAY_BOUNDS: Final[tuple[float, ...]] = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+    *(30.0, 60.0, 300.0, 3_600.0),
+)
+_REFUSALS: Final = ("max.connections", "max.connections.per.ip", "descriptors", "idle", "slow")
+_DAY_MS: Final = 24 * 60 * 60 * 1000
 REASONS_MAX: Final = 64
+TOPIC_ROWS_MAX: Final = 1_000
 REQUEST_NAMES_MAX: Final = 128
 # Versions of a request that are told apart; no API of Kafka's has as many.
 VERSIONS_MAX: Final = 32
@@ -136,21 +147,59 @@ _REPLICATION_ROWS: Final[tuple[tuple[MetricRow, str], ...]] = (
 )
 
 
-class RequestMetrics:
-    """How often one API was asked for in each version, and how long it took."""
+class ConnectionMetrics:
+    """The clients of one listener: how many are connected, and since the start came and went."""
 
-    __slots__ = ("counts", "time_ms")
+    __slots__ = ("closed", "created", "open")
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.created = 0
+        self.closed = 0
+
+
+class ControllerMetrics:
+    """What this node did as a controller. Incremented by whoever did it."""
+
+    __slots__ = ("elections", "proposals", "unclean_elections")
+
+    def __init__(self) -> None:
+        # Partitions; the second is part of the first.
+        self.elections = 0
+        self.unclean_elections = 0
+        # Seconds.
+        self.proposals: Final = Histogram(SECONDS_BOUNDS)
+
+    def readings(self) -> Iterator[Reading]:
+        yield Reading(table.ELECTIONS, self.elections)
+        yield Reading(table.UNCLEAN_ELECTIONS, self.unclean_elections)
+        yield Reading(table.PROPOSAL_TIME, self.proposals)
+
+
+class RequestMetrics:
+    """How often one API was asked for in each version, and how long it took, by phases."""
+
+    __slots__ = ("counts", "local_ms", "queue_ms", "remote_ms", "time_ms")
 
     def __init__(self) -> None:
         # By version; the last counts versions that no API has, which only strangers send.
         self.counts: Final = [0] * (VERSIONS_MAX + 1)
         self.time_ms: Final = Histogram(REQUEST_BOUNDS_MS)
+        # Parts of it: before it was taken up, working, and waiting for others.
+        self.queue_ms: Final = Histogram(REQUEST_BOUNDS_MS)
+        self.local_ms: Final = Histogram(REQUEST_BOUNDS_MS)
+        self.remote_ms: Final = Histogram(REQUEST_BOUNDS_MS)
 
-    def observe(self, ms: float, version: int = VERSIONS_MAX) -> None:
+    def observe(self, ms: float, queue_ms: float = 0.0, version: int = VERSIONS_MAX) -> None:
+        """Count a request that was answered `ms` after it had come, of which it queued so long."""
         self.counts[version if 0 <= version < VERSIONS_MAX else VERSIONS_MAX] += 1
-        time_ms = self.time_ms
-        time_ms.counts[bisect_left(REQUEST_BOUNDS_MS, ms)] += 1
-        time_ms.sum += ms
+        self.time_ms.observe(ms)
+        self.queue_ms.observe(queue_ms)
+
+    def observe_phases(self, local_ms: float, remote_ms: float) -> None:
+        """Count how long the same request was worked on here, and then waited."""
+        self.local_ms.observe(local_ms)
+        self.remote_ms.observe(remote_ms)
 
 
 class RequestTable(dict[str, RequestMetrics]):
@@ -165,27 +214,27 @@ class RequestTable(dict[str, RequestMetrics]):
 class Metrics:
     """Everything a node counts. Belongs to the event loop; lives as long as the process."""
 
-    def __init__(self, *, version: str, listener: str = "CLIENT") -> None:
+    def __init__(self, *, version: str) -> None:
         self.requests: Final = RequestTable()
         self.replication: Final = ReplicationMetrics()
-        # Open now, and since the start.
-        self.connections_open = 0
-        self.connections_created = 0
-        self.connections_closed = 0
+        self.controller: Final = ControllerMetrics()
+        self.streams: Final = StreamCounts()
         # Requests that wait now: for bytes; for replicas or the disk.
         self.waiting_fetches = 0
         self.waiting_produces = 0
         # Seconds.
         self.fsync: Final = Histogram(SECONDS_BOUNDS)
         self.loop_delay: Final = Histogram(SECONDS_BOUNDS)
+        self.append_delay: Final = Histogram(DELAY_BOUNDS)
         # Parts of requests that name no topic of ours: they count in the sum, under no name.
         self.unknown_topic: Final = TopicMetrics()
         self._version: Final = version
-        self._listener: Final = listener
+        self._connections: Final[dict[str, ConnectionMetrics]] = {}
         self._topics: Final[dict[str, TopicMetrics]] = {}
         self._deleted: Final = TopicMetrics()
         self._errors: Final[dict[tuple[str, int], int]] = {}
-        self._refused: Final[dict[str, int]] = {}
+        # What a counter begins with is part of its increase: the usual reasons are told from 0.
+        self._refused: Final[dict[str, int]] = dict.fromkeys(_REFUSALS, 0)
         self._protocol_errors: Final[dict[str, int]] = {}
         self._sources: Final[list[Callable[[], Iterable[Reading]]]] = []
 
@@ -196,10 +245,36 @@ class Metrics:
         found = self._topics.get(name)
         return self._topics.setdefault(name, TopicMetrics()) if found is None else found
 
+    def connections_of(self, listener: str) -> ConnectionMetrics:
+        """Return the counters of a listener for clients, by its name in the configuration."""
+        return self._connections.setdefault(listener, ConnectionMetrics())
+
     def keep_topics(self, names: Collection[str]) -> None:
         """Forget the labels of topics that are not among these any more (M3)."""
         for name in [name for name in self._topics if name not in names]:
             self._deleted.add(self._topics.pop(name))
+
+    def batch_appended(self, delay_ms: int) -> None:
+        """Count how long before its append the newest record of a batch was made.
+
+        Clocks differ and timestamps may be anything: what is not between now and a day ago counts
+        as the nearer of them, so that the sum stays a sum of times.
+        """
+        self.append_delay.observe(min(max(delay_ms, 0), _DAY_MS) / 1000)
+
+    def request_answered(
+        self,
+        request: str,
+        version: int,
+        *,
+        took_ms: float,
+        queue_ms: float,
+        errors: Iterable[int] = (),
+    ) -> None:
+        """Count an answer, how long it took, and the error codes in it."""
+        self.requests[request].observe(took_ms, queue_ms, version)
+        for code in errors:
+            self.request_failed(request, code)
 
     def request_failed(self, request: str, code: int) -> None:
         """Count an error code in an answer. One that is none of Kafka's is our bug, and shows."""
@@ -232,14 +307,15 @@ class Metrics:
             yield source()
 
     def _node_readings(self) -> Iterator[Reading]:
-        here = (self._listener,)
-        yield Reading(table.CONNECTIONS, self.connections_open, here)
-        yield Reading(table.CONNECTIONS_CREATED, self.connections_created, here)
-        yield Reading(table.CONNECTIONS_CLOSED, self.connections_closed, here)
+        for name, connections in self._connections.items():
+            yield Reading(table.CONNECTIONS, connections.open, (name,))
+            yield Reading(table.CONNECTIONS_CREATED, connections.created, (name,))
+            yield Reading(table.CONNECTIONS_CLOSED, connections.closed, (name,))
         yield Reading(table.PURGATORY_SIZE, self.waiting_fetches, ("Fetch",))
         yield Reading(table.PURGATORY_SIZE, self.waiting_produces, ("Produce",))
         yield Reading(table.FSYNC_TIME, self.fsync)
         yield Reading(table.LOOP_DELAY, self.loop_delay)
+        yield Reading(table.APPEND_DELAY, self.append_delay)
         yield Reading(table.BUILD_INFO, 1, (self._version,))
         for row, attribute in _REPLICATION_ROWS:
             yield Reading(row, getattr(self.replication, attribute))
@@ -255,6 +331,7 @@ class Metrics:
     def _topic_readings(self) -> Iterator[list[Reading]]:
         # One tuple for each topic, made once: whoever writes the text knows it again.
         topics = [((name,), metrics) for name, metrics in self._topics.items()]
+        is_told = len(topics) <= TOPIC_ROWS_MAX
         for row, attribute in _TOPIC_ROWS:
             value_of = attrgetter(attribute)
             everything = value_of(self._deleted) + value_of(self.unknown_topic)
@@ -262,9 +339,21 @@ class Metrics:
             for labels, metrics in topics:
                 value = value_of(metrics)
                 everything += value
-                readings.append(Reading(row, value, labels))
+                if is_told:
+                    readings.append(Reading(row, value, labels))
             readings.append(Reading(row, everything))
             yield readings
+
+
+def stream_readings(streams: StreamCounts, now_ms: int) -> Iterator[Reading]:
+    """Yield how the streams to other nodes do, by the clock for deadlines."""
+    for stream, peer, count in streams:
+        labels = (stream, str(peer))
+        yield Reading(table.STREAM_BREAKS, count.breaks, labels)
+        if count.is_open is not None:
+            yield Reading(table.STREAM_OPEN, int(count.is_open), labels)
+        if count.heard_ms is not None:
+            yield Reading(table.STREAM_SILENCE, max(0, now_ms - count.heard_ms) / 1000, labels)
 
 
 def _request_readings(name: str, metrics: RequestMetrics) -> Iterator[Reading]:
@@ -272,7 +361,15 @@ def _request_readings(name: str, metrics: RequestMetrics) -> Iterator[Reading]:
         if count:
             label = OTHER if version == VERSIONS_MAX else str(version)
             yield Reading(table.REQUESTS, count, (name, label))
-    yield Reading(table.REQUEST_TIME, metrics.time_ms, (name,))
+    for row, histogram in (
+        (table.REQUEST_TIME, metrics.time_ms),
+        (table.REQUEST_QUEUE_TIME, metrics.queue_ms),
+        (table.LOCAL_TIME, metrics.local_ms),
+        (table.REMOTE_TIME, metrics.remote_ms),
+    ):
+        # What nobody asked for, or has no phases, would only take room.
+        if any(histogram.counts):
+            yield Reading(row, histogram, (name,))
 
 
 def _count(counts: dict[str, int], reason: str) -> None:

@@ -17,7 +17,7 @@ from ottla.node.internal.tls import Tls
 from ottla.node.kafka.listener import Listener
 from ottla.node.metrics import Metrics
 from ottla.node.options import NodeOptions
-from ottla.proto.options.endpoints import Address
+from ottla.proto.options.endpoints import Address, ListenerName
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,5 +33,5 @@ class Premises:
     internal: InternalListener
     channels: Channels
     tls: Tls | None
-    # Where clients and other nodes are told to find this one.
-    advertised: Mapping[str, Address]
+    # Where clients and other nodes are told to find this one, by listener.
+    advertised: Mapping[ListenerName, Address]

@@ -1,4 +1,4 @@
-"""What the process can tell about itself: memory, time, descriptors, garbage, lateness.
+"""What the process can tell about itself: memory, time, descriptors, disk, garbage, lateness.
 
 The names are those that Prometheus's own clients use, so that common dashboards know them. What
 the operating system does not tell (there may be no `/proc`) is left out.
@@ -63,6 +63,18 @@ def _proc_readings() -> Iterator[Reading]:
     yield Reading(table.VIRTUAL_BYTES, int(fields[_VIRTUAL_BYTES]))
     yield Reading(table.RESIDENT_BYTES, int(fields[_RESIDENT_PAGES]) * os.sysconf("SC_PAGE_SIZE"))
     yield Reading(table.OPEN_FDS, open_fds)
+
+
+def disk_readings(path: str) -> Iterator[Reading]:
+    """Yield how much room there is where a directory is, for a process that is not root."""
+    try:
+        told = os.statvfs(path)
+    except OSError:
+        return
+    yield Reading(table.DISK_FREE, told.f_bavail * told.f_frsize)
+    # What is kept back for root is neither free nor taken.
+    usable = told.f_blocks - told.f_bfree + told.f_bavail
+    yield Reading(table.DISK_SIZE, usable * told.f_frsize)
 
 
 def _boot_time_s(stat: str) -> int:

@@ -7,12 +7,15 @@ and follow as the image says, and followers are fetched for from whoever leads.
 Y1  a partition whose log is lost is not begun anew: an empty log would look like the truth
 Y2  what lies in the data directory and in no metadata is set aside, not removed
 Y3  who could not follow an image says so, and tries again with the next
+Y4  where somebody writes or waits is led and followed first, and nobody else waits for all the
+    others: they take their turn a few at a time
 
 Not here: who decides the metadata (the controller), and how a log is made (`replication`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
@@ -27,8 +30,13 @@ from ottla.proto.errors import StorageError
 from ottla.proto.ids import BrokerId, TopicPartition
 from ottla.replication.replica import Replica
 from ottla.replication.replicas import Removal, Replicas
+from ottla.replication.settings import LogSettings
 
 _log = logger("node.reconcile")
+
+# So many partitions lead or follow before others have their turn on the loop: what they are told
+# has to reach other brokers, and answers must leave.
+_AT_ONCE: Final = 64
 
 
 class Fetching(Protocol):
@@ -59,6 +67,8 @@ class Reconcile:
         self._topics: Mapping[str, TopicInfo] = {}
         self._defaults = ClusterDefaults()
         self._has_begun = False
+        # What the logs of each topic were last told to go by.
+        self._settings: dict[str, LogSettings] = {}
         # Topics of which not every log could be made.
         self._behind: set[str] = set()
 
@@ -110,14 +120,16 @@ class Reconcile:
             for name, topic in image.topics.items()
             if is_all_new or before.get(name) is not topic or name in self._behind
         ]
+        for topic in gone:
+            self._settings.pop(topic.name, None)
         self._fetchers.obey(image)
         self._tell(before, gone, changed)
         removal = self._take_out(gone)
         wanted = self._wanted(changed, {} if is_all_new else before)
         # First what needs nothing but a word: others wait for a leader, and making and removing
         # logs takes long.
-        self._adopt_settings(image, changed)
-        new = self._place_at_hand(image, wanted)
+        self._adopt_settings(image, changed, known=self._settings)
+        new = await self._place_at_hand(image, wanted)
         failures = [await self._remove(removal), await self._keep(image, changed, new)]
         if len(image.topics) < len(before):
             self._metrics.keep_topics(image.topics)
@@ -158,17 +170,23 @@ class Reconcile:
                     wanted[TopicPartition(topic.name, index)] = info
         return wanted
 
-    def _place_at_hand(
+    async def _place_at_hand(
         self, image: MetadataImage, wanted: Mapping[TopicPartition, PartitionInfo]
     ) -> dict[TopicPartition, PartitionInfo]:
         """Lead and follow what has its log; return the rest."""
         views, rest = Views.of(image), dict[TopicPartition, PartitionInfo]()
+        busy, idle = list[TopicPartition](), list[TopicPartition]()
         for partition, info in wanted.items():
-            topic = image.topics[partition.topic]
-            if self._replicas.is_at_hand(partition, topic.topic_id.bytes):
-                self._place(views, topic, partition, info)
+            topic_id = image.topics[partition.topic].topic_id.bytes
+            if self._replicas.is_at_hand(partition, topic_id):
+                replica = self._replicas.get(partition.topic, partition.partition)
+                (busy if replica is not None and replica.is_busy else idle).append(partition)
             else:
                 rest[partition] = info
+        for count, partition in enumerate((*busy, *idle), 1):
+            self._place(views, image.topics[partition.topic], partition, wanted[partition])
+            if count % _AT_ONCE == 0:
+                await asyncio.sleep(0)
         return rest
 
     async def _keep(
@@ -187,7 +205,7 @@ class Reconcile:
             _log.error("partitions_not_made", error=str(error))
             failure = error
         if new:
-            self._adopt_settings(image, topics)
+            self._adopt_settings(image, topics, known={})
         views = Views.of(image)
         for partition, info in new.items():
             if self._replicas.has_log(partition, ids[partition]):
@@ -246,11 +264,17 @@ class Reconcile:
             return error
         return None
 
-    def _adopt_settings(self, image: MetadataImage, topics: Sequence[TopicInfo]) -> None:
+    def _adopt_settings(
+        self, image: MetadataImage, topics: Sequence[TopicInfo], *, known: Mapping[str, LogSettings]
+    ) -> None:
+        """Let the logs go by the options of their topics, but where `known` says that they do."""
         for topic in topics:
             settings = self._options.log_settings(topic.configs)
             # What "held" means must be the same on every replica, so it is the cluster's word.
             settings = replace(settings, fsync=is_fsync(image, topic))
+            if known.get(topic.name) == settings:
+                continue
+            self._settings[topic.name] = settings
             for index, info in enumerate(topic.partitions):
                 if self._node_id not in info.replicas:
                     continue

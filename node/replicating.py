@@ -18,6 +18,7 @@ from ottla.node.isr import IsrKeeper
 from ottla.node.lifeline import Lifeline
 from ottla.node.premises import Premises
 from ottla.node.replication_counts import CountedFeeder, CountedPuller, IsrCounts
+from ottla.node.stream_counts import REPLICATION, StreamCount
 from ottla.node.trace import TellsBoth, open_trace
 from ottla.node.wiring import Logs
 from ottla.proto.ids import INT32_MAX, BrokerId
@@ -73,6 +74,7 @@ class Replication:
                 broker_epoch=self._broker_epoch,
                 now_ms=now_ms,
                 receive_bytes_max=lambda: ANSWER_BYTES_MAX,
+                count_of=self._stream_to,
             ),
             self._make_puller,
         )
@@ -113,7 +115,11 @@ class Replication:
             broker_epoch=self._broker_epoch,
             now_ms=self._premises.clock.monotonic_ms,
             wake=wake,
+            stream=self._stream_to(leader),
         )
+
+    def _stream_to(self, leader: BrokerId) -> StreamCount:
+        return self._premises.metrics.streams.of(REPLICATION, leader)
 
     def _make_feeder(self, follower: BrokerId, wake: Callable[[], None]) -> Feeder:
         current = self._premises.options

@@ -11,6 +11,7 @@ from typing import Final
 
 from ottla.node.isr import IsrListener
 from ottla.node.metrics import ReplicationMetrics
+from ottla.node.stream_counts import StreamCount
 from ottla.proto.errors import ErrorCode
 from ottla.proto.ids import BrokerId
 from ottla.proto.replication import Buffer
@@ -51,12 +52,15 @@ class CountedPuller(Puller):
         broker_epoch: Callable[[], int],
         now_ms: Callable[[], int],
         wake: Callable[[], None],
+        stream: StreamCount | None = None,
     ) -> None:
         super().__init__(leader, broker_epoch=broker_epoch, now_ms=now_ms, wake=wake)
         self._counts: Final = counts
+        self._stream: Final = StreamCount() if stream is None else stream
 
     def take(self, frame: bytes) -> None:
         self._counts.bytes_in += len(frame)
+        self._stream.heard_ms = self._now_ms()
         super().take(frame)
 
 

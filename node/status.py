@@ -20,6 +20,7 @@ from ottla.node.exposition import CONTENT_TYPE, exposition
 from ottla.node.facts import BrokerFacts, QuorumFacts
 from ottla.node.http import JSON, Answer, Route
 from ottla.node.metrics import Metrics, Reading
+from ottla.node.readiness import Condition, why_not_ready
 from ottla.proto.ids import BrokerId
 from ottla.proto.options.topic import MIN_INSYNC_REPLICAS
 from ottla.replication.leader import LeaderCore
@@ -27,6 +28,8 @@ from ottla.replication.progress import UNKNOWN_OFFSET
 from ottla.replication.replica import Replica
 
 PARTITIONS_MAX: Final = 1_000
+# Replicas on one node with gauges of their own: four series each.
+PARTITION_ROWS_MAX: Final = 2_000
 # Partitions looked at between two pauses.
 _PART: Final = 25
 
@@ -86,13 +89,18 @@ class NodeStatus:
     listeners: Mapping[str, str]
     uptime_ms: int
     partition_count: int
-    # Why clients are not served yet, or not any more; None when they are.
-    not_ready: str | None
+    # Ready while all of them hold.
+    conditions: tuple[Condition, ...] = ()
     # Its place in the cluster: as a controller, and as a broker; None where it is neither.
     quorum: QuorumFacts | None = None
     broker: BrokerFacts | None = None
     # Anything else worth a line, by name.
     more: Mapping[str, str | int] = field(default_factory=dict)
+
+    @property
+    def not_ready(self) -> str | None:
+        """Why clients are not served yet, or not any more; None when they are."""
+        return why_not_ready(self.conditions)
 
 
 class NodeView(Protocol):
@@ -168,16 +176,42 @@ class _IsrMin:
 # ── Gauges ────────────────────────────────────────────────────────────────────────────────────
 
 
-def replica_readings(node_id: BrokerId, partitions: Iterable[PartitionStatus]) -> Iterator[Reading]:
-    """Yield the gauges of each log here, and then those over all of them."""
-    count = led = offline = under_replicated = under_min = at_min = lag_max = 0
+def node_readings(node: NodeStatus) -> Iterator[Reading]:
+    """Yield what is told of every node, whatever its roles."""
+    yield Reading(table.NODE_READY, int(node.not_ready is None))
+    quorum = node.quorum
+    if quorum is not None and quorum.last_index is not None and quorum.commit_index is not None:
+        yield Reading(table.COMMIT_LAG, quorum.last_index - quorum.commit_index)
+
+
+def directory_readings(offline: str | None) -> Iterator[Reading]:
+    """Yield whether the data directory serves; `offline` is why it does not."""
+    yield Reading(table.OFFLINE_DIRECTORIES, int(offline is not None))
+
+
+def tells_each(partition_count: int) -> bool:
+    """Return whether so many partitions have gauges of their own.
+
+    All or none of them: a sum that Prometheus makes over partitions is right, or is not there.
+    """
+    return partition_count <= PARTITION_ROWS_MAX
+
+
+def replica_readings(
+    node_id: BrokerId, partitions: Iterable[PartitionStatus], *, tells_each: bool = True
+) -> Iterator[Reading]:
+    """Yield the gauges of each log here if they are wanted, and then those over all of them."""
+    count = led = offline = under_replicated = under_min = at_min = lag_max = size_bytes = 0
+    lags: dict[BrokerId, int] = {}
     for status in partitions:
-        labels = (status.topic, str(status.partition))
-        yield Reading(table.LOG_SIZE, status.size_bytes, labels)
-        yield Reading(table.LOG_START, status.start_offset, labels)
-        yield Reading(table.LOG_END, status.end_offset, labels)
-        yield Reading(table.LOG_SEGMENTS, status.segment_count, labels)
+        if tells_each:
+            labels = (status.topic, str(status.partition))
+            yield Reading(table.LOG_SIZE, status.size_bytes, labels)
+            yield Reading(table.LOG_START, status.start_offset, labels)
+            yield Reading(table.LOG_END, status.end_offset, labels)
+            yield Reading(table.LOG_SEGMENTS, status.segment_count, labels)
         count += 1
+        size_bytes += status.size_bytes
         offline += status.offline is not None
         if status.leader == node_id:
             in_sync = len(status.isr)
@@ -186,6 +220,12 @@ def replica_readings(node_id: BrokerId, partitions: Iterable[PartitionStatus]) -
             under_min += in_sync < status.isr_min
             at_min += in_sync == status.isr_min
             lag_max = max(lag_max, status.lag_max)
+            for one in status.followers:
+                if one.lag is not None:
+                    lags[one.broker] = max(lags.get(one.broker, 0), one.lag)
+    yield Reading(table.LOGS_SIZE, size_bytes)
+    for follower, lag in lags.items():
+        yield Reading(table.FOLLOWER_LAG, lag, (str(follower),))
     yield Reading(table.PARTITION_COUNT, count)
     yield Reading(table.LEADER_COUNT, led)
     yield Reading(table.OFFLINE_REPLICAS, offline)
@@ -237,7 +277,7 @@ def pages(view: NodeView, metrics: Metrics) -> dict[str, Route]:
         return _json({"live": True})
 
     async def shows_ready(_query: Mapping[str, str]) -> Answer:
-        return ready_answer(view.status().not_ready)
+        return ready_answer(view.status())
 
     async def shows_status(query: Mapping[str, str]) -> Answer:
         return await status_answer(view, query.get("topic"))
@@ -259,17 +299,30 @@ ottla
 
 /metrics        for Prometheus
 /health/live    200 while the process works
-/health/ready   200 while clients are served, else 503 and the reason
+/health/ready   200 while clients are served, else 503; every condition, and what is waited for
 /status         this node and its partitions, as JSON; ?topic=orders for those of one topic
 /digest         the batches of a replica, as JSON: ?topic=orders&partition=0
 """
 
 
-def ready_answer(not_ready: str | None) -> Answer:
-    """Return 200 if clients are served, else 503 with the reason."""
-    if not_ready is None:
-        return _json({"ready": True})
-    return _json({"ready": False, "reason": not_ready}, HTTPStatus.SERVICE_UNAVAILABLE)
+def ready_answer(node: NodeStatus) -> Answer:
+    """Return 200 if clients are served, else 503 with the reason; in any case every condition."""
+    told = {"node_id": node.node_id, **_readiness(node)}
+    is_ready = node.not_ready is None
+    return _json(told, HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def _readiness(node: NodeStatus) -> dict[str, Any]:
+    """Return what all pages tell alike."""
+    return {
+        "ready": node.not_ready is None,
+        "reason": node.not_ready,
+        "conditions": [_condition(one) for one in node.conditions],
+    }
+
+
+def _condition(one: Condition) -> dict[str, Any]:
+    return {"name": one.name, "holds": one.holds, "reason": one.reason}
 
 
 async def status_answer(view: NodeView, topic: str | None = None) -> Answer:
@@ -292,7 +345,7 @@ async def status_answer(view: NodeView, topic: str | None = None) -> Answer:
         sentence = "this node has no partition of that topic"
         return _json({"topic": topic, "reason": sentence}, HTTPStatus.NOT_FOUND)
     told: dict[str, Any] = asdict(node)
-    told |= {"ready": node.not_ready is None, "partitions": shown}
+    told |= {**_readiness(node), "partitions": shown}
     if found > len(shown):
         told["note"] = f"the first {len(shown)} of {found} partitions; ?topic= shows one topic's"
     return _json(told)

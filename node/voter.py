@@ -23,7 +23,7 @@ from typing import Final
 
 from ottla.controller.active import ActiveController
 from ottla.controller.feed import MetadataFeed
-from ottla.controller.image import BrokerInfo, ClusterDefaults
+from ottla.controller.image import BrokerInfo, ClusterDefaults, MetadataImage
 from ottla.controller.machine import MetadataMachine
 from ottla.controller.publishing import PublishingMachine
 from ottla.controller.quorum.formation import Formation
@@ -31,7 +31,7 @@ from ottla.controller.quorum.journal import Journal, create_journal
 from ottla.controller.quorum.layout import is_blank, is_formatted
 from ottla.controller.quorum.member import QuorumMember
 from ottla.controller.quorum.membership import Membership, Standing
-from ottla.controller.quorum.port import QuorumStatus
+from ottla.controller.quorum.port import QuorumStatus, Role
 from ottla.controller.quorum.runner import RunningMember
 from ottla.controller.quorum.transport import Drop
 from ottla.controller.replay import first_state
@@ -44,7 +44,9 @@ from ottla.node.internal.introductions import Introductions
 from ottla.node.internal.probe import Probe
 from ottla.node.internal.raft import RaftTransport
 from ottla.node.logs import logger
+from ottla.node.metrics import Metrics
 from ottla.node.options import NodeOptions
+from ottla.node.quorum_counts import CountedMember, ElectionCounts
 from ottla.proto.errors import ConfigError, StorageError
 from ottla.proto.options import node
 from ottla.proto.options import topic as topic_rows
@@ -70,6 +72,7 @@ class Surroundings:
     channels: Channels
     probe: Probe
     clock: Clock
+    metrics: Metrics
     # Told once, when the member has stopped for good.
     on_halted: Callable[[str], None]
 
@@ -84,6 +87,7 @@ class Voter:
         self._journal: Journal | None = None
         self._member: RunningMember | None = None
         self._transport: RaftTransport | None = None
+        self._feed: MetadataFeed | None = None
         self._is_halted = False
         self._has_left = False
         stored = self._stored_membership()
@@ -107,6 +111,11 @@ class Voter:
     def status(self) -> QuorumStatus | None:
         """Return how the member is; None before there is one."""
         return None if self._member is None else self._member.status()
+
+    @property
+    def image(self) -> MetadataImage | None:
+        """Return the metadata as this controller knows it; None before it is one."""
+        return None if self._feed is None else self._feed.image
 
     @property
     def raft_handlers(self) -> Handlers:
@@ -214,6 +223,7 @@ class Voter:
             channels=around.channels,
             probe=around.probe,
             dice=Random(),
+            streams=around.metrics.streams,
         )
         member = QuorumMember(
             journal=journal,
@@ -222,9 +232,17 @@ class Voter:
             now_ms=around.clock.monotonic_ms,
             dice=Random(),
         )
-        running = RunningMember(
-            member, lambda status: _hop(loop, lambda: self._on_status(active, status))
+        running = CountedMember(
+            member,
+            lambda status: _hop(loop, lambda: self._on_status(active, status)),
+            counts=around.metrics.controller,
+            streams=around.metrics.streams,
+            clock=around.clock,
         )
+        elections = ElectionCounts(
+            around.metrics.controller, lambda: running.status().role is Role.LEADER
+        )
+        feed.watch(elections.obey)
         active = ActiveController(
             node_id=around.options.node_id,
             quorum=running,
@@ -239,6 +257,7 @@ class Voter:
         )
         transport.attach(running)
         self._member, self._transport, self._active = running, transport, active
+        self._feed = feed
         return active
 
     async def start(self) -> None:

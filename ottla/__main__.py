@@ -46,6 +46,9 @@ class CommandRow:
 
 
 COMMANDS: Final = {
+    "chaos": CommandRow(
+        "ottla.chaos.cli", "chaos", "Break a cluster on purpose, and judge what clients saw."
+    ),
     "cluster": CommandRow(
         "ottla.node.commands.cluster", "cluster", "Run a cluster of several nodes on this machine."
     ),

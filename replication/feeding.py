@@ -18,7 +18,9 @@ D1  a fetch gets exactly one answer; nobody asks again before it has the last on
 D2  a partition that was named in an answer is named again only after a claim that was made with
     knowledge of that answer
 D3  batches are read for a claim that was accepted in the leader epoch of this moment     (rule 39)
-D4  who did not fit into an answer comes first in the next one
+D4  who did not fit into an answer comes first in the next one; whoever has batches comes before
+    those who only hear for the first time, and these are a few in each answer: after a failover
+    thousands of idle partitions must not stand between a writer and its acknowledgement
 D5  the follower was heard at the time when the answer was sent that its last ask came after: what
     lay in some buffer since then proves nothing                                     (rule 13)
 """
@@ -53,6 +55,8 @@ from ottla.replication.storage.failpoints import hit
 HIGH_WATERMARK_LINGER_MS: Final = 50
 # More batches than these wait for the next answer.
 DRAIN_BYTES_MAX: Final = 1 << 20
+# How many partitions hear for the first time in one answer, if there are no batches for them.
+FIRST_WORDS_MAX: Final = 100
 # How often standing claims of followers outside of the in-sync set are judged anew.
 JUDGE_AGAIN_MS: Final = 500
 # Refusals that wait for a fetch. More than that is no follower of ours.
@@ -133,10 +137,12 @@ class Feeder:
         self._now_ms: Final = now_ms
         self._wake: Final = wake
         self._feeds: Final[dict[_Key, PartitionFeed]] = {}
-        # What is to be said: refusals and where logs part; who has batches, or hears for the first
-        # time, longest waiting first; whose high watermark or start has moved, and since when.
+        # What is to be said: refusals and where logs part; who has batches, and who hears for the
+        # first time, longest waiting first; whose high watermark or start has moved, and since
+        # when.
         self._said: Final[dict[_Key, AnswerPart]] = {}
         self._ready: Final[dict[PartitionFeed, None]] = {}
+        self._unheard: Final[dict[PartitionFeed, None]] = {}
         self._news: Final[dict[PartitionFeed, int]] = {}
         # Whose claims are to be judged anew: from time to time, and at the next ask.
         self._outside: Final[dict[PartitionFeed, None]] = {}
@@ -164,8 +170,13 @@ class Feeder:
             self._judge_again(heard.broker_epoch)
         if heard.is_fetch:
             self._fetch_ms = self._now_ms()
-        if self._fetch_ms is not None and (self._said or self._ready):
+        if self._fetch_ms is not None and self._has_words:
             self._wake()
+
+    @property
+    def _has_words(self) -> bool:
+        """Whether there is something to say at once."""
+        return bool(self._said or self._ready or self._unheard)
 
     def _require_turn(self, ask: Ask) -> None:
         is_known = self._acknowledged <= ask.answered <= self._number
@@ -242,17 +253,24 @@ class Feeder:
     def _queue(self, feed: PartitionFeed) -> None:
         """Put a claim that is served on the list where it belongs, if there is news for it."""
         log, claim, told = feed.replica.log, feed.claim, feed.told
-        is_new = told is None or told[0] != claim.leader_epoch
-        if is_new or log.end_offset > claim.fetch_offset:
-            self._ready[feed] = None
-            self._news.pop(feed, None)
+        if log.end_offset > claim.fetch_offset:
+            self._put_ready(feed)
             return
         self._ready.pop(feed, None)
-        if told != _news_of(feed):
+        if told is None or told[0] != claim.leader_epoch:
+            self._unheard[feed] = None
+            self._news.pop(feed, None)
+        elif told != _news_of(feed):
             self._news.setdefault(feed, self._now_ms())
+
+    def _put_ready(self, feed: PartitionFeed) -> None:
+        self._ready[feed] = None
+        self._unheard.pop(feed, None)
+        self._news.pop(feed, None)
 
     def _leave_lists(self, feed: PartitionFeed) -> None:
         self._ready.pop(feed, None)
+        self._unheard.pop(feed, None)
         self._news.pop(feed, None)
         self._outside.pop(feed, None)
         self._fresh.pop(feed, None)
@@ -277,14 +295,15 @@ class Feeder:
     def on_appended(self, feed: PartitionFeed) -> None:
         """There are batches for it."""
         if feed.is_open and feed.is_accepted and feed not in self._ready:
-            self._ready[feed] = None
-            self._news.pop(feed, None)
+            self._put_ready(feed)
             if self._fetch_ms is not None:
                 self._wake()
 
     def on_committed(self, feed: PartitionFeed) -> None:
         """Its high watermark or its start has moved."""
-        if not (feed.is_open and feed.is_accepted) or feed in self._ready or feed in self._news:
+        if not (feed.is_open and feed.is_accepted):
+            return
+        if feed in self._ready or feed in self._unheard or feed in self._news:
             return
         self._news[feed] = self._now_ms()
         if self._fetch_ms is not None and len(self._news) == 1:
@@ -310,7 +329,7 @@ class Feeder:
         """Return when an answer is due for time's sake; None: no answer is owed."""
         if self._fetch_ms is None:
             return None
-        if self._said or self._ready:
+        if self._has_words:
             return self._fetch_ms
         due_ms = self._fetch_ms + self._wait_ms()
         if self._news:
@@ -325,6 +344,7 @@ class Feeder:
             return None
         parts = self._take_said()
         self._take_ready(parts)
+        self._take_unheard(parts)
         self._take_news(parts, now_ms)
         hit("leader.feed")
         self._number += 1
@@ -354,17 +374,30 @@ class Feeder:
             if size and size + len(part.batches) > bytes_max:
                 break
             self._ready.pop(feed, None)
-            self._named(feed)
-            if part.kind == SERVED:
-                feed.told = part.leader_epoch, part.high_watermark, part.start_offset
-            else:
-                # It may have been refused twice, once by the failure itself.
-                feed.is_accepted = False
-                self._said.pop(feed.key, None)
+            self._say(feed, part)
             parts.append(part)
             size += len(part.batches)
             if size >= left:
                 break
+
+    def _take_unheard(self, parts: list[AnswerPart]) -> None:
+        """Add some of those who hear for the first time; the others have the next answers (D4)."""
+        count = min(FIRST_WORDS_MAX, PARTS_MAX - len(parts))
+        for feed in tuple(islice(self._unheard, count)):
+            del self._unheard[feed]
+            part = self._serve(feed, 0)
+            self._say(feed, part)
+            parts.append(part)
+
+    def _say(self, feed: PartitionFeed, part: AnswerPart) -> None:
+        """Take note of what the next answer says of a partition that was to be served."""
+        self._named(feed)
+        if part.kind == SERVED:
+            feed.told = part.leader_epoch, part.high_watermark, part.start_offset
+        else:
+            # It may have been refused twice, once by the failure itself.
+            feed.is_accepted = False
+            self._said.pop(feed.key, None)
 
     def _take_news(self, parts: list[AnswerPart], now_ms: int) -> None:
         """Add new high watermarks that have waited, or all of them if there is nothing else."""

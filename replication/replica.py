@@ -104,6 +104,16 @@ class Replica:
         return self.leader is not None and len(self.leader.view.replicas) == 1
 
     @property
+    def is_busy(self) -> bool:
+        """Whether somebody waits here, or something was written since the last checkpoint."""
+        log = self.log
+        return (
+            log.end_offset > log.state.recovery_point
+            or self._waiters.count > 0
+            or bool(self.readers)
+        )
+
+    @property
     def waiting_count(self) -> int:
         return self._waiters.count
 

@@ -4,7 +4,7 @@ Every step runs even if one before it failed, so that one run tells everything. 
 takes one line; the output of one that fails is shown in full, and so is pytest's own.
 
 Not here: what a step means (`pyproject.toml`, `tests/README.md`), and the targets that need more
-than Python (`make interop`, `make crash`).
+than Python (`make interop`, `make containers`, `make crash`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 BIN: Final = Path(sys.executable).parent
 QUICK_FOLDERS: Final = ("tests/tidy", "tests/unit", "tests/scripts")
-WITHOUT_MORE: Final = "not interop and not long"
+WITHOUT_MORE: Final = "not interop and not long and not containers"
 # One worker for each core, and a file stays with one of them: its tests may share a node.
 WORKERS: Final = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
 # "812 passed, 3 skipped in 61.20s", at the end of what pytest prints.

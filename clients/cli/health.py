@@ -1,9 +1,10 @@
 """`ottla health`: one verdict about a cluster, and the reasons.
 
 It asks any node of the bootstrap list that answers, over Kafka's protocol, and changes nothing.
-Exit code 0 if the cluster is healthy, 1 if it is degraded, 2 if it is unavailable.
+Exit code 0 if the cluster is healthy, 1 if it is degraded, 2 if it is unavailable. With `--http`
+the nodes are asked themselves, each whether it is ready: 0 if all are, 1 if some are, 2 if none is.
 
-Not here: what makes a cluster healthy (`verdict.py`).
+Not here: what makes a cluster healthy (`verdict.py`), and asking over HTTP (`nodes.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Final
 import click
 
 from ottla.clients.cli.cluster import Cluster, NobodyThereError, open_cluster, told_unreachable
+from ottla.clients.cli.nodes import ask_nodes, tell_nodes
 from ottla.clients.cli.options import for_clients, run
 from ottla.clients.cli.output import tell_json
 from ottla.clients.cli.partitions import min_insync_of
@@ -27,13 +29,14 @@ from ottla.clients.cli.verdict import (
     Verdict,
     VoterFacts,
     findings,
+    node_findings,
     verdict_of,
 )
 from ottla.clients.errors import NoCommonVersionError, NotSentError, OutcomeUnknownError
-from ottla.proto.errors import OttlaError, RequestError
+from ottla.proto.errors import ConfigError, OttlaError, RequestError
 from ottla.proto.kafka.apis import DESCRIBE_CLUSTER
 from ottla.proto.kafka.message import Message
-from ottla.proto.options.endpoints import Address
+from ottla.proto.options.endpoints import Address, parse_address
 from ottla.proto.options.topic import effective_min_insync
 
 # A node that is paused takes a connection and says nothing: the next one is asked then.
@@ -51,12 +54,26 @@ class SilentError(OttlaError):
 
 
 @click.command()
+@click.option(
+    "--http",
+    "http_text",
+    metavar="HOST:PORT[,...]",
+    default="",
+    help="Ask these nodes themselves, at their HTTP listeners, whether they are ready.",
+)
 @for_clients
-def health(bootstrap: tuple[Address, ...], as_json: bool) -> None:
+def health(bootstrap: tuple[Address, ...], as_json: bool, http_text: str) -> None:
     """Tell whether a cluster is healthy, degraded or unavailable, and why.
 
-    Exit code 0, 1 or 2 in that order.
+    Exit code 0, 1 or 2 in that order. With --http the nodes named there are asked, and nobody else:
+    0 if all of them are ready, 1 if some are, 2 if none is.
     """
+    verdict = _of_nodes(http_text, as_json) if http_text else _of_cluster(bootstrap, as_json)
+    if verdict is not Verdict.HEALTHY:
+        click.get_current_context().exit(verdict.value)
+
+
+def _of_cluster(bootstrap: tuple[Address, ...], as_json: bool) -> Verdict:
     facts: ClusterFacts | None
     try:
         facts = run(_read(bootstrap))
@@ -73,8 +90,27 @@ def health(bootstrap: tuple[Address, ...], as_json: bool) -> None:
         click.echo(f"{verdict.word}{told}")
         for one in found:
             click.echo(f"  {one.sentence}")
-    if verdict is not Verdict.HEALTHY:
-        click.get_current_context().exit(verdict.value)
+    return verdict
+
+
+def _of_nodes(http_text: str, as_json: bool) -> Verdict:
+    try:
+        addresses = [parse_address(item.strip()) for item in http_text.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"--http must be {error}.") from None
+    nodes = run(ask_nodes(addresses))
+    found = node_findings(nodes)
+    verdict = verdict_of(found)
+    if as_json:
+        told = {"verdict": verdict.word, "reasons": [one.as_json() for one in found]}
+        tell_json({**told, "nodes": [one.as_json() for one in nodes]})
+        return verdict
+    ready = sum(one.is_ready for one in nodes)
+    click.echo(f"{verdict.word}: {ready} of {len(nodes)} nodes are ready")
+    for one in found:
+        click.echo(f"  {one.sentence}")
+    tell_nodes(nodes)
+    return verdict
 
 
 def _summary(facts: ClusterFacts) -> str:

@@ -105,6 +105,56 @@ class ClusterFacts:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ConditionTold:
+    """One condition of readiness, as a node judges it."""
+
+    name: str
+    holds: bool
+    # What it says if it does not hold.
+    reason: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        return {"name": self.name, "holds": self.holds, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTold:
+    """What a node says of itself at its HTTP listener."""
+
+    address: str
+    node_id: int | None = None
+    is_ready: bool = False
+    # Why it is not ready.
+    reason: str | None = None
+    conditions: tuple[ConditionTold, ...] = ()
+    # Why it says nothing; None if it does.
+    silent: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "address": self.address,
+            "node_id": self.node_id,
+            "ready": self.is_ready,
+            "reason": self.silent or self.reason,
+            "conditions": [one.as_json() for one in self.conditions],
+        }
+
+
+def node_findings(nodes: Sequence[NodeTold]) -> tuple[Finding, ...]:
+    """Return which nodes are not ready; if none is, nobody is served."""
+    is_any_ready = any(one.is_ready for one in nodes)
+    verdict = Verdict.DEGRADED if is_any_ready else Verdict.UNAVAILABLE
+    found = list[Finding]()
+    for one in nodes:
+        if one.silent is not None:
+            found.append(Finding(verdict, "unreachable", f"{one.address}: {one.silent}."))
+        elif not one.is_ready:
+            told = f"node {one.node_id} at {one.address} is not ready: {one.reason}."
+            found.append(Finding(verdict, "not_ready", told))
+    return tuple(found)
+
+
 def findings(facts: ClusterFacts) -> tuple[Finding, ...]:
     """Return what is wrong, the worst first."""
     found = [*_of_quorum(facts.quorum), *_of_brokers(facts), *_of_partitions(facts)]

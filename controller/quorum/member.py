@@ -167,6 +167,14 @@ class QuorumMember:
         """Whether the next tick has something to apply: its owner then waits for nothing."""
         return self._halted is None and self._raft.has_backlog
 
+    @property
+    def rests_ms(self) -> int:
+        """For how long a tick finds nothing to do, unless something comes; less than 1: it does.
+
+        Deadlines of calls are not looked at: they may pass a little late.
+        """
+        return int(self._raft.due_s * 1000) - self._now_ms()
+
     def propose(self, command: bytes, timeout_ms: int, done: Done) -> None:
         if len(command) > COMMAND_BYTES_MAX:
             done(Refused(Why.TOO_LARGE))

@@ -201,9 +201,15 @@ class Raft:
     # ── Elections ─────────────────────────────────────────────────────────────────────────────
 
     @property
+    def due_s(self) -> float:
+        """When a tick has something to do though nothing came: a heartbeat, or an election."""
+        if self.leads:
+            return float(self._raft._SyncObj__newAppendEntriesTime)
+        return float(self._raft._SyncObj__raftElectionDeadline)
+
+    @property
     def election_is_due(self) -> bool:
-        deadline: float = self._raft._SyncObj__raftElectionDeadline
-        return not self.leads and deadline < self._now_ms() / 1000
+        return not self.leads and self.due_s < self._now_ms() / 1000
 
     def postpone_election(self, milliseconds: int) -> None:
         self._raft._SyncObj__raftElectionDeadline = (self._now_ms() + milliseconds) / 1000
@@ -211,8 +217,7 @@ class Raft:
     def hold_back(self, milliseconds: int) -> None:
         """Stand no sooner than that, and no sooner than it would have."""
         until = (self._now_ms() + milliseconds) / 1000
-        deadline: float = self._raft._SyncObj__raftElectionDeadline
-        self._raft._SyncObj__raftElectionDeadline = max(deadline, until)
+        self._raft._SyncObj__raftElectionDeadline = max(self.due_s, until)
 
     def stand_now(self) -> None:
         """Stand for election in the next tick."""

@@ -1,4 +1,4 @@
-"""`ottla docs`: writes the pages of docs/generated from the tables, or checks that they are fresh.
+"""`ottla docs`: writes generated pages and dashboards from the tables, or checks them.
 
 Not here: the text of a page, which belongs to the table that it shows.
 """
@@ -11,6 +11,7 @@ from typing import Final
 
 import click
 
+from ottla.node.boards.grafana import dashboards
 from ottla.node.metric_table import METRICS
 from ottla.proto.errors import ErrorCode
 from ottla.proto.kafka.apis import API_TABLE
@@ -78,6 +79,15 @@ many nodes, and there are no rates, because Prometheus makes them from counters.
 A metric with the label `topic` has one series for each topic, and those that are counted also one
 without the label: the sum over all topics, those deleted since the start included.
 
+Labels are bounded. Above 1,000 topics, topics have no series of their own, and above 2,000 replicas
+on a node, partitions have none: a sum that Prometheus makes over them is right, or it is not there.
+The sums that a node tells itself are always there (`ottla_log_size_bytes`, and the series without
+`topic`), and `/status?topic=` tells of single partitions.
+
+What is told of the cluster (`kafka_controller_kafkacontroller_…`, but for the first of them) only
+the active controller tells.
+When to worry is in `compose/prometheus/rules.yml`, and what to do then in `docs/alerts.md`.
+
 | metric | kind | labels | what it tells |
 | --- | --- | --- | --- |
 """
@@ -135,16 +145,26 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     show_default=True,
     help="Where the pages are.",
 )
-def docs(check: bool, folder: Path) -> None:
-    """Write the generated pages of the documentation."""
-    stale = [name for name, page in PAGES.items() if _text_at(folder / name) != page()]
+@click.option(
+    "--boards-to",
+    "boards",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("compose/grafana/dashboards"),
+    show_default=True,
+    help="Where the dashboards are.",
+)
+def docs(check: bool, folder: Path, boards: Path) -> None:
+    """Write what is generated: pages of the documentation, and dashboards."""
+    made = {folder / name: page() for name, page in PAGES.items()}
+    made |= {boards / name: text for name, text in dashboards().items()}
+    stale = [path for path, text in made.items() if _text_at(path) != text]
     if not check:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in stale:
-            (folder / name).write_text(PAGES[name](), encoding="utf-8")
-            click.echo(f"wrote {folder / name}")
+        for path in stale:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(made[path], encoding="utf-8")
+            click.echo(f"wrote {path}")
     elif stale:
-        told = ", ".join(str(folder / name) for name in stale)
+        told = ", ".join(map(str, stale))
         raise click.ClickException(f"out of date: {told}; run `ottla docs`")
 
 

@@ -21,12 +21,15 @@ from ottla.node.allocator import keep_memory
 from ottla.node.commands.config import parse_flags
 from ottla.node.config import load_node_options
 from ottla.node.data import data_dir_of
+from ottla.node.last_words import exit_code_of, sentences_of, wants_json
 from ottla.node.lifecycle import Node
 from ottla.node.log_line import Level
 from ottla.node.logs import Format, logger, setup
 from ottla.node.options import NodeOptions
+from ottla.proto.errors import InvariantError, OttlaError
 from ottla.proto.options import node as rows
-from ottla.proto.options.endpoints import Address
+from ottla.proto.options.endpoints import Address, is_for_clients
+from ottla.proto.options.properties import FILE_BYTES_MAX
 from ottla.replication.storage import failpoints
 
 _log = logger("node")
@@ -40,7 +43,22 @@ def node(path: Path | None, quiet: bool, flags: tuple[str, ...]) -> None:
     """Run a node in the foreground. Ctrl-C, or SIGTERM, stops it cleanly.
 
     KEY=VALUE sets an option, such as log.dirs=/var/lib/ottla; `ottla config describe` lists them.
+
+    Exit code 0 after a clean stop; 2 if a setting must be changed, 1 if the data directory or the
+    cluster refuses it, 70 for a bug. The last line on standard error says why.
     """
+    try:
+        code = _live(path, flags, quiet=quiet)
+    except InvariantError:
+        raise
+    except OttlaError as error:
+        code = _tell_end(error, path, flags)
+    if code:
+        click.get_current_context().exit(code)
+
+
+def _live(path: Path | None, flags: tuple[str, ...], *, quiet: bool) -> int:
+    """Be a node until its end; return the exit code. Raises what makes that impossible."""
     keep_memory()
     failpoints.arm_from_environment(os.environ)
     given = load_node_options(path=path, environment=os.environ, flags=parse_flags(flags))
@@ -60,11 +78,32 @@ def node(path: Path | None, quiet: bool, flags: tuple[str, ...]) -> None:
         return await Node(options, os.environ, version=version("ottla"), on_serving=tell).run()
 
     try:
-        code = asyncio.run(live())
+        return asyncio.run(live())
     finally:
         sink.flush()
-    if code:
-        click.get_current_context().exit(code)
+
+
+def _tell_end(error: OttlaError, path: Path | None, flags: tuple[str, ...]) -> int:
+    """Say why the node ends, as a line of its log if that is JSON; return the exit code."""
+    code, pairs = exit_code_of(error), (flag.partition("=") for flag in flags)
+    given = {name: text for name, _, text in pairs}
+    is_json = wants_json(os.environ, given, None if path is None else _bytes_of(path))
+    sink = setup("json" if is_json else "text", "error")
+    for sentence in sentences_of(error, os.environ, given):
+        if is_json:
+            _log.error("node_ended", reason=sentence, exit_code=code)
+        else:
+            click.echo(f"ottla: {sentence}", err=True)
+    sink.flush()
+    return code
+
+
+def _bytes_of(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(FILE_BYTES_MAX)
+    except OSError:
+        return None
 
 
 def _raise_descriptor_limit() -> None:
@@ -86,7 +125,8 @@ def _tell_people(running: Node) -> None:
             "Ctrl-C stops it."
         )
         return
-    address = running.addresses["CLIENT"]
+    # Of several listeners for clients, the one that it is known by.
+    address = next(one for name, one in running.addresses.items() if is_for_clients(name))
     told = "" if str(address) == "127.0.0.1:9092" else f" --bootstrap-server {address}"
     # As it was called: who has not activated the environment needs the path.
     ottla = sys.argv[0] if sys.argv[0].endswith("ottla") else "ottla"

@@ -4,6 +4,9 @@ A channel of gRPC connects by itself, again and again, and looks the name up eac
 least 100 ms after a failure, and calls fail at once meanwhile. Who must know sooner (`raft.py`,
 `probe.py`) dials with a channel of its own, and throws it away afterwards.
 
+A judge of the cluster may stand between its nodes: `OTTLA_DIAL` says where to dial instead of where
+a node is said to be, as `host:port>host:port` between semicolons.
+
 Not here: what is called.
 
 H1  nothing is sent twice by gRPC: retries are off
@@ -13,14 +16,17 @@ H2  with TLS, the other side is proven to be the node that was dialled
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 import grpc
 
 from ottla.node.internal.listener import KEEPALIVE_MS, RECEIVE_BYTES_MAX
 from ottla.node.internal.tls import Tls, name_of
-from ottla.proto.options.endpoints import Address
+from ottla.proto.errors import ConfigError
+from ottla.proto.options.endpoints import Address, parse_address
 
+ENVIRONMENT_KEY: Final = "OTTLA_DIAL"
 _RECEIVE: Final = "grpc.max_receive_message_length"
 _OPTIONS: Final[list[tuple[str, int | str]]] = [
     ("grpc.max_send_message_length", -1),
@@ -41,11 +47,24 @@ _OPTIONS: Final[list[tuple[str, int | str]]] = [
 ]
 
 
+def detours_from_environment(environ: Mapping[str, str]) -> dict[Address, Address]:
+    """Return where to dial instead, by where a node is said to be, or raise `ConfigError`."""
+    found = dict[Address, Address]()
+    for clause in filter(str.strip, environ.get(ENVIRONMENT_KEY, "").split(";")):
+        told, _, instead = clause.partition(">")
+        try:
+            found[parse_address(told.strip())] = parse_address(instead.strip())
+        except ValueError as error:
+            raise ConfigError(f"{ENVIRONMENT_KEY} must be {error}.") from None
+    return found
+
+
 class Channels:
     """One channel to each node, made on demand, and made anew when its address changes."""
 
-    def __init__(self, tls: Tls | None) -> None:
+    def __init__(self, tls: Tls | None, detours: Mapping[Address, Address] | None = None) -> None:
         self.tls: Final = tls
+        self._detours: Final = dict(detours or {})
         self._open: Final[dict[int, tuple[Address, grpc.aio.Channel]]] = {}
         self._closing: Final[set[asyncio.Task[None]]] = set()
 
@@ -66,11 +85,16 @@ class Channels:
         self, node_id: int, address: Address, *, receive_bytes_max: int = RECEIVE_BYTES_MAX
     ) -> grpc.aio.Channel:
         """Return a channel with a connection of its own, which whoever asked must close."""
+        way = str(self.way_to(address))
         options = [*_OPTIONS, (_RECEIVE, receive_bytes_max)]
         if self.tls is None:
-            return grpc.aio.insecure_channel(str(address), options=options)
+            return grpc.aio.insecure_channel(way, options=options)
         options.append(("grpc.ssl_target_name_override", name_of(node_id)))
-        return grpc.aio.secure_channel(str(address), self.tls.channel_credentials(), options)
+        return grpc.aio.secure_channel(way, self.tls.channel_credentials(), options)
+
+    def way_to(self, address: Address) -> Address:
+        """Return where to dial for an address: there, unless somebody stands in between."""
+        return self._detours.get(address, address)
 
     async def close(self) -> None:
         channels = [channel for _, channel in self._open.values()]

@@ -28,6 +28,7 @@ from ottla.controller.door import (
     Registration,
     Unresolved,
 )
+from ottla.controller.image import ClientEndpoint
 from ottla.controller.outcome import Outcome
 from ottla.controller.quorum.membership import Standing
 from ottla.controller.quorum.port import QuorumStatus, Role
@@ -44,6 +45,8 @@ DAMAGED_MAX: Final = 200_000
 PART_BYTES: Final = 1 << 20
 NEWS_BYTES_MAX: Final = 256 << 20
 _PORT_MAX: Final = 65_535
+# More listeners for clients than anybody opens.
+_ENDPOINTS_MAX: Final = 64
 
 T = TypeVar("T")
 
@@ -113,13 +116,33 @@ def write_registration(value: Registration) -> pb.Registration:
         internal_port=value.internal_port,
         rack=value.rack,
         feature_level_max=value.feature_level_max,
+        endpoints=[
+            pb.ClientEndpoint(listener=one.listener, host=one.host, port=one.port)
+            for one in value.endpoints
+        ],
+    )
+
+
+def _port(value: int, name: str) -> int:
+    if not 1 <= value <= _PORT_MAX:
+        raise _bad(f"the {name} is {value}")
+    return value
+
+
+def _read_endpoints(message: pb.Registration) -> tuple[ClientEndpoint, ...]:
+    if len(message.endpoints) > _ENDPOINTS_MAX:
+        raise _bad(f"it has {len(message.endpoints)} endpoints")
+    return tuple(
+        ClientEndpoint(
+            _text(one.listener, "the name of a listener"),
+            _text(one.host, "the host of a listener"),
+            _port(one.port, "port of a listener"),
+        )
+        for one in message.endpoints
     )
 
 
 def read_registration(message: pb.Registration) -> Registration:
-    for name, port in (("port", message.port), ("internal port", message.internal_port)):
-        if not 1 <= port <= _PORT_MAX:
-            raise _bad(f"the {name} is {port}")
     return Registration(
         cluster_id=_text(message.cluster_id, "the cluster id"),
         broker_id=BrokerId(_node(message.broker_id, "the broker id")),
@@ -128,11 +151,12 @@ def read_registration(message: pb.Registration) -> Registration:
         boot_id=_id(message.boot_id, "the boot id"),
         previous_epoch=message.previous_epoch,
         host=_text(message.host, "the host"),
-        port=message.port,
+        port=_port(message.port, "port"),
         internal_host=_text(message.internal_host, "the internal host"),
-        internal_port=message.internal_port,
+        internal_port=_port(message.internal_port, "internal port"),
         rack=_text(message.rack, "the rack") if message.HasField("rack") else None,
         feature_level_max=message.feature_level_max,
+        endpoints=_read_endpoints(message),
     )
 
 

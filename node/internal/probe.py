@@ -49,7 +49,7 @@ class Probe:
         """Return what was found. It never raises, and takes no longer than `timeout_ms`."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await _knock(address)
+                await _knock(self._channels.way_to(address))
                 found = await self._ask(address, node_id)
         except ConnectionRefusedError:
             return Verdict.REFUSED
@@ -57,6 +57,14 @@ class Probe:
             # `TimeoutError` is an `OSError`.
             return Verdict.SILENCE
         return _verdict(found, node_id, incarnation, cluster_id)
+
+    async def identity(self, address: Address, *, node_id: int, timeout_ms: int) -> Identity | None:
+        """Return who answers there, expected to be that node; None if nobody does in time."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await self._ask(address, node_id)
+        except (OSError, grpc.aio.AioRpcError, RemoteProtocolError):
+            return None
 
     async def _ask(self, address: Address, node_id: int) -> Identity:
         channel = self._channels.fresh(node_id, address)

@@ -33,6 +33,7 @@ from ottla.node.internal.receiver import Receiver
 from ottla.node.internal.sender import Sender
 from ottla.node.internal.wire import FRAME_BYTES_MAX, encode_envelope
 from ottla.node.logs import logger
+from ottla.node.stream_counts import QUORUM, StreamCounts
 from ottla.proto.errors import ensure
 from ottla.proto.kafka.uuids import UUID
 from ottla.proto.options.endpoints import Address
@@ -57,6 +58,7 @@ class RaftTransport:
         channels: Channels,
         probe: Probe,
         dice: Random,
+        streams: StreamCounts | None = None,
     ) -> None:
         """`voters` are the addresses of all voters; that of this node is not used."""
         self._me: Final = me
@@ -65,6 +67,7 @@ class RaftTransport:
         self._channels: Final = channels
         self._probe: Final = probe
         self._dice: Final = dice
+        self._streams: Final = StreamCounts() if streams is None else streams
         self._member: Member | None = None
         self._senders: dict[int, Sender] = {}
         self._receiver: Final = Receiver(
@@ -133,6 +136,7 @@ class RaftTransport:
             member=member,
             dice=self._dice,
             on_lost=self._lost,
+            count=self._streams.of(QUORUM, peer),
         )
 
     # ── In the quorum's thread ────────────────────────────────────────────────────────────────

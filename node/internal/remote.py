@@ -26,6 +26,7 @@ from ottla.controller.door import (
     DoorClosedError,
     News,
     NotActive,
+    OtherClusterError,
     QuorumView,
     Registered,
     Registration,
@@ -34,7 +35,7 @@ from ottla.controller.door import (
 from ottla.controller.outcome import Outcome
 from ottla.node.internal import cluster_wire as wire
 from ottla.node.internal.peers import reason_of
-from ottla.node.internal.service import CLUSTER_KEY, NODE_KEY, SERVICE, parse
+from ottla.node.internal.service import CLUSTER_KEY, NODE_KEY, OTHER_CLUSTER, SERVICE, parse
 from ottla.proto.errors import RemoteProtocolError
 from ottla.proto.gen import cluster_pb2 as pb
 from ottla.proto.options.endpoints import Address
@@ -151,13 +152,14 @@ class RemoteDoor:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise error
-        why = "it ended the call"
+        why, kind = "it ended the call", DoorClosedError
         if isinstance(error, grpc.aio.AioRpcError):
             why = f"{error.code().name} {reason_of(error)}"
+            kind = OtherClusterError if error.code() is OTHER_CLUSTER else DoorClosedError
         elif error is not None:
             why = str(error) or type(error).__name__
         where = f"Controller {self.node_id} at {self.address}"
-        return DoorClosedError(f"{where} did not answer: {why[:_SENTENCE_MAX]}")
+        return kind(f"{where} did not answer: {why[:_SENTENCE_MAX]}")
 
     async def _ask(
         self, method: str, message: Message, timeout_s: float, read: Callable[[bytes], T]

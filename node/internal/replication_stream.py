@@ -29,6 +29,7 @@ from ottla.node.internal.replication_service import EPOCH_KEY, FOLLOWER_KEY, PUL
 from ottla.node.internal.service import CLUSTER_KEY, NODE_KEY
 from ottla.node.internal.two_way import Voice, until_first_ends
 from ottla.node.logs import logger
+from ottla.node.stream_counts import StreamCount
 from ottla.proto.errors import OttlaError, RemoteProtocolError
 from ottla.proto.ids import BrokerId
 from ottla.proto.kafka.uuids import UUID
@@ -75,6 +76,8 @@ class Follower:
     now_ms: Callable[[], int]
     # The largest answer that is taken, looked at whenever a leader is dialled.
     receive_bytes_max: Callable[[], int]
+    # Where it is counted how the stream to a leader does.
+    count_of: Callable[[BrokerId], StreamCount] = lambda leader: StreamCount()
 
 
 class _BrokenError(OttlaError):
@@ -97,6 +100,7 @@ class ReplicationStream:
         self._is_awaited: Final = asyncio.Event()
         self._voice: Voice | None = None
         self._told: Final = Told(_log.bind(leader=leader))
+        self._count: Final = follower.count_of(leader)
         # Dials that failed: of several addresses of a name, the next one is tried.
         self._failures = 0
 
@@ -122,6 +126,13 @@ class ReplicationStream:
 
     async def run(self, puller: PullSide) -> None:
         """Keep a stream open until cancelled."""
+        self._count.wanted()
+        try:
+            await self._keep_open(puller)
+        finally:
+            self._count.left()
+
+    async def _keep_open(self, puller: PullSide) -> None:
         pause_s, loop = PAUSE_MIN_S, asyncio.get_running_loop()
         while True:
             if self._where is None:
@@ -153,15 +164,20 @@ class ReplicationStream:
         def reached() -> None:
             nonlocal is_reached
             is_reached = True
+            self._count.opened()
             self._told.well("leader_connected", address=where.address)
 
         try:
             await self._one_stream(where, puller, reached)
+            # It has moved: that is no break, and the next one is dialled at once.
+            self._count.wanted()
         except _BrokenError as error:
             away = "leader_refused" if error.refused else "leader_unreachable"
             event = "leader_lost" if is_reached else away
             self._told.ill(event, str(error), address=where.address)
             self._failures += not is_reached
+            if is_reached:
+                self._count.broke()
         except Exception as error:  # noqa: BLE001  # whatever it is, the other partitions go on
             what = {"message": "the follower's end of a replication stream", "exception": error}
             asyncio.get_running_loop().call_exception_handler(what)

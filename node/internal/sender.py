@@ -26,6 +26,7 @@ from ottla.node.internal.identity import SERVICE, WhoIAm
 from ottla.node.internal.outgoing import Outgoing
 from ottla.node.internal.peers import Member, Told, reason_of, resolve
 from ottla.node.logs import logger
+from ottla.node.stream_counts import StreamCount
 from ottla.proto.errors import OttlaError, RemoteProtocolError
 from ottla.proto.kafka.uuids import UUID
 from ottla.proto.options.endpoints import Address
@@ -76,6 +77,7 @@ class Sender:
         member: Member,
         dice: Random,
         on_lost: OnLost,
+        count: StreamCount | None = None,
     ) -> None:
         self._me: Final = me
         self._directory_id: Final = directory_id
@@ -86,6 +88,7 @@ class Sender:
         self._dice: Final = dice
         self._on_lost: Final = on_lost
         self._told: Final = Told(_log.bind(peer=peer))
+        self._count: Final = StreamCount() if count is None else count
         # Dials that failed: of several addresses of a name, the next one is tried.
         self._failures = 0
         self.outgoing: Final = Outgoing()
@@ -102,6 +105,7 @@ class Sender:
 
     async def run(self) -> None:
         """Keep a stream open until cancelled."""
+        self._count.wanted()
         pause_s, loop = PAUSE_MIN_S, asyncio.get_running_loop()
         while True:
             began_s = loop.time()
@@ -113,6 +117,7 @@ class Sender:
             if lost is None:
                 self._failures += 1
             else:
+                self._count.broke()
                 self._on_lost(self._peer, lost)
             # Two that take each other's place, say, must not do it as fast as they can.
             if loop.time() - began_s > PAUSE_MAX_S:
@@ -139,6 +144,7 @@ class Sender:
                 stream = await self._greet(call)
             self.reached_at = address
             self.is_connected = True
+            self._count.opened()
             self._told.well("peer_connected", address=address)
             await self._carry(call, stream)
         except grpc.aio.AioRpcError as error:

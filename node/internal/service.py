@@ -1,8 +1,8 @@
 """The controller of this process on the wire: the handlers of the service `/ottla.Cluster`.
 
 Every answer that a controller can give is a message. A gRPC status is for those who should not have
-asked: who is not who it says (PERMISSION_DENIED), who means another node or cluster
-(FAILED_PRECONDITION), who sends what is no message (INVALID_ARGUMENT).
+asked: who is not who it says (PERMISSION_DENIED), who means another node (FAILED_PRECONDITION) or
+another cluster (NOT_FOUND), who sends what is no message (INVALID_ARGUMENT).
 
 Not here: the server and its limits (`listener.py`), deciding (`ottla.controller.active`).
 
@@ -36,6 +36,8 @@ SERVICE: Final = "ottla.Cluster"
 # In the metadata of every call: which cluster and which node is meant.
 CLUSTER_KEY: Final = "ottla-cluster-bin"
 NODE_KEY: Final = "ottla-to"
+# Who means another cluster does not find it here, however often it asks.
+OTHER_CLUSTER: Final = grpc.StatusCode.NOT_FOUND
 # A line on which nothing was said for so long is closed; brokers beat several times a second.
 LINE_SILENT_S: Final = 30.0
 
@@ -168,13 +170,12 @@ class ClusterService:
         if self._verified(context) == NOBODY:
             sentence = "The certificate names no node."
             raise RefusedError(grpc.StatusCode.PERMISSION_DENIED, sentence)
-        sentence = ""
         if meant is not None and meant != str(self._door.node_id):
             sentence = f"This is node {self._door.node_id}, and node {_shown(meant)} was meant."
-        elif cluster and cluster != ours.encode() and not is_any_cluster:
-            sentence = f"This is the cluster {ours!r}, and {_shown(cluster)} was meant."
-        if sentence:
             raise RefusedError(grpc.StatusCode.FAILED_PRECONDITION, sentence)
+        if cluster and cluster != ours.encode() and not is_any_cluster:
+            sentence = f"This is the cluster {ours!r}, and {_shown(cluster)} was meant."
+            raise RefusedError(OTHER_CLUSTER, sentence)
 
 
 def parse(kind: type[M], data: bytes) -> M:

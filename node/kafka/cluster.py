@@ -43,13 +43,10 @@ def controller_told(image: MetadataImage, here: BrokerId) -> int:
     return next((one.broker_id for one in reachable_brokers(image)), NO_BROKER)
 
 
-def broker_told(broker: BrokerInfo, id_field: str) -> dict[str, Any]:
-    return {
-        id_field: broker.broker_id,
-        "host": broker.host,
-        "port": broker.port,
-        "rack": broker.rack,
-    }
+def broker_told(broker: BrokerInfo, id_field: str, listener: str) -> dict[str, Any]:
+    """Return a broker for a client that came in by this listener."""
+    host, port = broker.address_for(listener)
+    return {id_field: broker.broker_id, "host": host, "port": port, "rack": broker.rack}
 
 
 # ── DescribeCluster ───────────────────────────────────────────────────────────────────────────
@@ -73,7 +70,10 @@ async def describe_cluster(broker: Broker, request: Request) -> dict[str, Any]:
         "endpoint_type": _ENDPOINT_BROKERS,
         "cluster_id": image.cluster_id,
         "controller_id": controller_told(image, broker.node_id),
-        "brokers": [{**broker_told(one, "broker_id"), "is_fenced": one.is_fenced} for one in told],
+        "brokers": [
+            {**broker_told(one, "broker_id", request.listener), "is_fenced": one.is_fenced}
+            for one in told
+        ],
         "cluster_authorized_operations": CLUSTER_OPERATIONS if may_be_told else NOT_ASKED_FOR,
     }
 

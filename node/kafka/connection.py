@@ -27,6 +27,7 @@ from typing import Final, Protocol
 
 from ottla.node.kafka.memory import BUFFER_USUAL, ReceiveMemory, new_buffer
 from ottla.node.kafka.outbox import Outbox, Part
+from ottla.node.kafka.refusals import told_length
 from ottla.proto.errors import RemoteProtocolError
 
 _LENGTH_BYTES: Final = 4
@@ -43,13 +44,24 @@ UNSENT_PARTS_MAX: Final = 1024
 class Slot:
     """The place of one answer in the order of answers. Filled once, from any later moment."""
 
-    __slots__ = ("_parts", "began_us", "connection", "on_closed", "request_bytes")
+    __slots__ = (
+        "_parts",
+        "began_us",
+        "came_us",
+        "connection",
+        "on_closed",
+        "request_bytes",
+        "waits_us",
+    )
 
     def __init__(self, connection: Connection, request_bytes: int) -> None:
         self.connection: Final = connection
         self.request_bytes: Final = request_bytes
-        # When the request was taken up, on the clock for durations.
+        # On the clock for durations: when the request was whole, when it was taken up, and since
+        # when it waits for others; None: it does not.
+        self.came_us: Final = connection.read_us
         self.began_us: Final = connection.served_us
+        self.waits_us: int | None = None
         self._parts: Sequence[Part] | None = None
         # Called if the connection closes before the answer is there.
         self.on_closed: Callable[[], None] | None = None
@@ -85,6 +97,8 @@ class Server(Protocol):
 
     def now_ms(self) -> int: ...
 
+    def now_us(self) -> int: ...
+
 
 class Connection:
     """One client. Made by the listener, ends with `close`."""
@@ -115,25 +129,37 @@ class Connection:
         "host",
         "is_closed",
         "is_leaving",
+        "listener",
         "needed",
         "port",
+        "read_us",
         "served_us",
     )
 
     def __init__(
-        self, sock: socket.socket, host: str, port: int, server: Server, now_ms: int
+        self,
+        sock: socket.socket,
+        host: str,
+        port: int,
+        server: Server,
+        now_ms: int,
+        *,
+        listener: str = "CLIENT",
     ) -> None:
         self._loop: Final = asyncio.get_running_loop()
         self._sock: Final = sock
         self._server: Final = server
         self.host: Final = host
         self.port: Final = port
+        # The name of the listener that it came in by.
+        self.listener: Final = listener
         # As the client last called itself; for people.
         self.client_id: str | None = None
         self.client_software = ""
         self.is_closed = False
         self.active_ms = now_ms
-        # When the last request was taken up.
+        # When something was read last, and when the last request was taken up.
+        self.read_us = 0
         self.served_us = 0
         # When the first byte of an unfinished request came, and how many bytes it has; None if
         # there is none.
@@ -314,7 +340,8 @@ class Connection:
             self._set_reading(True)
 
     def _on_readable(self) -> None:
-        self.active_ms = now_ms = self._server.now_ms()
+        self.read_us = now_us = self._server.now_us()
+        self.active_ms = now_ms = now_us // 1000
         # First of all: it may put another buffer in the place of this one.
         end = self._read_to()
         if end is None:
@@ -427,7 +454,7 @@ class Connection:
         body = self._start + _LENGTH_BYTES
         size = int.from_bytes(self._view[self._start : body], "big", signed=True)
         if not 0 <= size <= self._server.request_bytes_max:
-            raise RemoteProtocolError(_told_length(size, self._server.request_bytes_max))
+            raise RemoteProtocolError(told_length(size, self._server.request_bytes_max))
         self.needed = _LENGTH_BYTES + size
         if unread < self.needed:
             return None
@@ -471,15 +498,3 @@ class Connection:
             if slot.on_closed is not None:
                 slot.on_closed()
         self._server.closed(self, reason)
-
-
-def _told_length(size: int, size_max: int) -> str:
-    if size < 0:
-        return f"a request of {size} bytes was announced"
-    # What browsers, TLS clients and lost load balancers send first, taken for a length.
-    head = size.to_bytes(4, "big")
-    if head[:2] in (b"\x16\x03", b"\x80\x2e"):
-        return "this is a TLS handshake, and the listener speaks plain text"
-    if head in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"CONN"):
-        return "this is an HTTP request, and the listener speaks Kafka's protocol"
-    return f"a request of {size} bytes was announced; socket.request.max.bytes allows {size_max}"

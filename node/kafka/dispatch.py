@@ -14,6 +14,7 @@ Not here: reading and sending (`connection.py`), the codec (`ottla.proto.kafka`)
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Final
 
 from ottla.node.broker import Broker
@@ -86,6 +87,23 @@ def warm_up() -> None:
             prepare_response(row, version)
 
 
+def errors_in(answer: object) -> Iterator[int]:
+    """Yield the error codes of an answer, wherever they stand in it."""
+    match answer:
+        case dict():
+            if code := answer.get("error_code"):
+                yield int(code)
+            for field in answer.values():
+                if isinstance(field, dict | list | tuple):
+                    yield from errors_in(field)
+        case list() | tuple():
+            for one in answer:
+                if isinstance(one, dict):
+                    yield from errors_in(one)
+        case _:
+            return
+
+
 class Dispatch:
     """Serves the requests of all connections of one broker."""
 
@@ -132,7 +150,7 @@ class Dispatch:
             return
         # A copy: the frame is lent only until this returns, and the handler waits for others.
         body = decode_request(row, version, bytes(frame[head.body_at :]))
-        request = Request(head, row, version, body, connection.host)
+        request = Request(head, row, version, body, connection.host, connection.listener)
         if row is API_VERSIONS:
             connection.client_software = metadata.software_of(body)
         slot = connection.open_slot(len(frame))
@@ -171,8 +189,13 @@ class Dispatch:
         body = encode_response(row, version, fields)
         start = response_head(row, version, head.correlation_id)
         slot.answer(((len(start) + len(body)).to_bytes(4, "big") + start + body,))
-        took_us = self._broker.clock.monotonic_us() - slot.began_us
-        self._metrics.requests[row.name].observe(took_us / 1000, version)
+        self._metrics.request_answered(
+            row.name,
+            version,
+            took_ms=(self._broker.clock.monotonic_us() - slot.came_us) / 1000,
+            queue_ms=(slot.began_us - slot.came_us) / 1000,
+            errors=errors_in(fields),
+        )
 
     async def stop(self) -> None:
         """Answer fetches with what there is, and wait for what is being served."""

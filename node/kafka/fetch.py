@@ -134,6 +134,7 @@ class _Waiting:
         wait_ms = min(request.max_wait_ms, _WAIT_MAX_MS)
         self._handle = asyncio.get_running_loop().call_later(wait_ms / 1000, self.finish)
         slot.on_closed = self._leave
+        slot.waits_us = fetch.now_us()
         slot.connection.begin_wait(self.finish)
         for watch in self.watches:
             watch.replica.readers.add(watch)
@@ -192,6 +193,7 @@ class Fetch:
         self._replicas: Final = broker.replicas
         self.metrics: Final = broker.metrics
         self._times: Final = broker.metrics.requests[FETCH.name]
+        self.now_us: Final = broker.clock.monotonic_us
         # Longest waiting first.
         self.waiting: Final[dict[_Waiting, None]] = {}
         self._watched = 0
@@ -372,7 +374,9 @@ class Fetch:
     def _send(self, slot: Slot, head: RequestHead, error: ErrorCode, found: _Found) -> None:
         version = head.api_version
         is_moved = found.has_error and version >= _LEADERS_SINCE
-        topics, endpoints = self._with_leaders(found.topics) if is_moved else (found.topics, [])
+        topics, endpoints = found.topics, list[Endpoint]()
+        if is_moved:
+            topics, endpoints = self._with_leaders(found.topics, slot.connection.listener)
         pieces = encode_fetch_response(
             version,
             throttle_ms=0,
@@ -389,10 +393,28 @@ class Fetch:
                 parts.append(part)
             parts.append(pieces[number])
         slot.answer(parts)
-        took_us = self._broker.clock.monotonic_us() - slot.began_us
-        self._times.observe(took_us / 1000, version)
+        self._observe(slot, version)
+        if found.has_error:
+            self._count_errors(error, found)
 
-    def _with_leaders(self, topics: list[TopicAnswer]) -> tuple[list[TopicAnswer], list[Endpoint]]:
+    def _observe(self, slot: Slot, version: int) -> None:
+        now_us = self.now_us()
+        worked_until_us = now_us if slot.waits_us is None else slot.waits_us
+        times, came_us, began_us = self._times, slot.came_us, slot.began_us
+        times.observe((now_us - came_us) / 1000, (began_us - came_us) / 1000, version)
+        times.observe_phases((worked_until_us - began_us) / 1000, (now_us - worked_until_us) / 1000)
+
+    def _count_errors(self, error: ErrorCode, found: _Found) -> None:
+        if error:
+            self.metrics.request_failed(FETCH.name, error)
+        for _, _, answers in found.topics:
+            for answer in answers:
+                if answer.error:
+                    self.metrics.request_failed(FETCH.name, answer.error)
+
+    def _with_leaders(
+        self, topics: list[TopicAnswer], listener: str
+    ) -> tuple[list[TopicAnswer], list[Endpoint]]:
         """Return the answers with who leads instead, and where that is (KIP-951)."""
         image, leaders = self._broker.controller.image, list[BrokerId]()
 
@@ -410,13 +432,13 @@ class Fetch:
         for given_name, topic_id, answers in topics:
             name, _ = name_of(image, given_name, topic_id)
             changed.append((given_name, topic_id, [told(name, answer) for answer in answers]))
-        return changed, endpoints_of(image, leaders)
+        return changed, endpoints_of(image, leaders, listener)
 
     def _count(self, found: _Found) -> None:
         for name, topic_id, answers in found.topics:
             known = self._name_of(FetchTopic(name, topic_id, []))
             metrics = self.metrics.unknown_topic if known is None else self.metrics.topic(known)
-            metrics.fetch_requests += 1
+            metrics.fetch_requests += len(answers)
             for answer in answers:
                 metrics.failed_fetch += bool(answer.error)
                 metrics.bytes_out += answer.records_size

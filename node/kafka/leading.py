@@ -129,11 +129,13 @@ def leader_of(
     return partition.leader, partition.leader_epoch
 
 
-def endpoints_of(image: MetadataImage, leaders: Iterable[BrokerId]) -> list[Endpoint]:
-    """Return where brokers can be reached, each once; without those that cannot be."""
+def endpoints_of(
+    image: MetadataImage, leaders: Iterable[BrokerId], listener: str
+) -> list[Endpoint]:
+    """Return where clients of a listener reach brokers, each once; without those out of reach."""
     brokers = [image.brokers.get(one) for one in sorted(set(leaders))]
     return [
-        (one.broker_id, one.host, one.port, one.rack)
+        (one.broker_id, *one.address_for(listener), one.rack)
         for one in brokers
         if one is not None and not one.is_fenced
     ]

@@ -1,4 +1,7 @@
-"""The CLIENT listener: takes connections, counts them, and sends away those that only hold on.
+"""The listeners for clients: take connections, count them, send away those that only hold on.
+
+A node may have several, under names of their own. They share all limits: to a node it is the same
+by which of them a stranger came.
 
 Limits (hostile-input §5.2), under Kafka's names where Kafka has one: connections in all and from
 one address, the size of a request, the memory for requests that are arriving, how long a connection
@@ -14,8 +17,9 @@ import errno
 import resource
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from ottla.node.clock import Clock
@@ -23,9 +27,9 @@ from ottla.node.kafka.connection import Connection
 from ottla.node.kafka.memory import UNLIMITED, ReceiveMemory
 from ottla.node.logs import logger
 from ottla.node.metrics import Metrics
-from ottla.proto.errors import ConfigError, RemoteProtocolError
+from ottla.proto.errors import ConfigError, RemoteProtocolError, ensure
 from ottla.proto.ids import INT32_MAX
-from ottla.proto.options.endpoints import Address
+from ottla.proto.options.endpoints import Address, ListenerName
 
 _log = logger("kafka.listener")
 
@@ -65,56 +69,64 @@ class Listener:
 
     def __init__(
         self,
-        address: Address,
+        addresses: Mapping[ListenerName, Address],
         settings: Callable[[], ListenerSettings],
         serve: Callable[[Connection, memoryview], None],
         *,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
-        self._wanted: Final = address
+        self._wanted: Final = addresses
         self._settings_now: Final = settings
         self._settings = settings()
         self.serve = serve
         self._clock: Final = clock
         self._metrics: Final = metrics
         self.now_ms: Final = clock.monotonic_ms
+        self.now_us: Final = clock.monotonic_us
         self.connections: Final[set[Connection]] = set()
         self._per_host: Counter[str] = Counter()
         self._connections_room = connections_room()
-        self._sock: socket.socket | None = None
+        self._socks: Final[dict[ListenerName, socket.socket]] = {}
         self._sweeping: asyncio.TimerHandle | None = None
         self.request_bytes_max = self._settings.request_bytes_max
         self.memory = ReceiveMemory(self._settings.receive_bytes_max)
 
     # -- start and stop --------------------------------------------------------------------------
 
-    def bind(self) -> Address:
-        """Take the address, or raise `ConfigError`; nobody is answered before `start`."""
+    def bind(self) -> dict[ListenerName, Address]:
+        """Take the addresses, or raise `ConfigError`; nobody is answered before `start`."""
+        return {name: self._bind(name, address) for name, address in self._wanted.items()}
+
+    def _bind(self, name: ListenerName, wanted: Address) -> Address:
         try:
-            sock = bound_socket(self._wanted)
+            sock = bound_socket(wanted)
         except OSError as error:
             raise ConfigError(
-                f"cannot listen on {self._wanted}: {error.strerror or error}. "
-                "Is another node running? Choose another: listeners=CLIENT://127.0.0.1:19092"
+                f"cannot listen on {wanted}: {error.strerror or error}. Is another node running? "
+                f"Choose another: listeners={name}://127.0.0.1:{_another_port(wanted.port)}"
             ) from None
         sock.setblocking(False)
-        self._sock = sock
+        self._socks[name] = sock
         host, port = sock.getsockname()[:2]
-        return Address(self._wanted.host or host, port)
+        return Address(wanted.host or host, port)
 
     def start(self) -> None:
-        assert self._sock is not None
-        self._sock.listen(_BACKLOG)
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._sock, self._on_connectable)
-        self._sweeping = loop.call_later(_SWEEP_S, self._sweep)
+        ensure(bool(self._socks), "a listener starts after it has taken its addresses")
+        for name, sock in self._socks.items():
+            sock.listen(_BACKLOG)
+            self._go_on(name)
+            # Told from the first scrape on: nobody has come.
+            self._metrics.connections_of(name)
+        self._sweeping = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
 
     def stop_accepting(self) -> None:
-        if self._sock is not None:
-            asyncio.get_running_loop().remove_reader(self._sock)
-            self._sock.close()
-            self._sock = None
+        loop = asyncio.get_running_loop() if self._socks else None
+        while self._socks:
+            _, sock = self._socks.popitem()
+            if loop is not None:
+                loop.remove_reader(sock)
+            sock.close()
 
     def drain(self) -> None:
         """Take no connection and no request any more; what was asked is still answered."""
@@ -135,35 +147,37 @@ class Listener:
 
     # -- connections -----------------------------------------------------------------------------
 
-    def _on_connectable(self) -> None:
+    def _on_connectable(self, listener: ListenerName) -> None:
         for _ in range(_ACCEPTS_MAX):
-            if self._sock is None:
+            ours = self._socks.get(listener)
+            if ours is None:
                 return
             try:
-                sock, name = self._sock.accept()
+                sock, name = ours.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 if error.errno in _SHORTAGES:
-                    self._rest(error)
+                    self._rest(listener, ours, error)
                 else:
                     _log.warning("accept_failed", error=str(error))
                 return
-            self._take(sock, name[0], name[1])
+            self._take(sock, name[0], name[1], listener)
 
-    def _rest(self, error: OSError) -> None:
-        assert self._sock is not None
+    def _rest(self, listener: ListenerName, sock: socket.socket, error: OSError) -> None:
         _log.warning("accept_paused", error=str(error))
         self._metrics.refused("descriptors")
         loop = asyncio.get_running_loop()
-        loop.remove_reader(self._sock)
-        loop.call_later(_SHORTAGE_PAUSE_S, self._go_on)
+        loop.remove_reader(sock)
+        loop.call_later(_SHORTAGE_PAUSE_S, self._go_on, listener)
 
-    def _go_on(self) -> None:
-        if self._sock is not None:
-            asyncio.get_running_loop().add_reader(self._sock, self._on_connectable)
+    def _go_on(self, listener: ListenerName) -> None:
+        sock = self._socks.get(listener)
+        if sock is not None:
+            loop = asyncio.get_running_loop()
+            loop.add_reader(sock, partial(self._on_connectable, listener))
 
-    def _take(self, sock: socket.socket, host: str, port: int) -> None:
+    def _take(self, sock: socket.socket, host: str, port: int, listener: ListenerName) -> None:
         refusal = self._refusal(host)
         if refusal is not None:
             sock.close()
@@ -175,9 +189,10 @@ class Listener:
         # A client that vanished without a word is noticed in the end, also while its fetch waits.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._per_host[host] += 1
-        self._metrics.connections_created += 1
-        self.connections.add(Connection(sock, host, port, self, self.now_ms()))
-        self._metrics.connections_open = len(self.connections)
+        counts = self._metrics.connections_of(listener)
+        counts.created += 1
+        counts.open += 1
+        self.connections.add(Connection(sock, host, port, self, self.now_ms(), listener=listener))
 
     def _refusal(self, host: str) -> str | None:
         if len(self.connections) >= self._settings.connections_max:
@@ -203,8 +218,9 @@ class Listener:
         self._per_host[connection.host] -= 1
         if self._per_host[connection.host] <= 0:
             del self._per_host[connection.host]
-        self._metrics.connections_closed += 1
-        self._metrics.connections_open = len(self.connections)
+        counts = self._metrics.connections_of(connection.listener)
+        counts.closed += 1
+        counts.open -= 1
         _log.debug("connection_closed", peer=str(connection), reason=reason)
 
     # -- the sweep -------------------------------------------------------------------------------
@@ -256,6 +272,10 @@ def connections_room() -> int:
     if limit == resource.RLIM_INFINITY:
         return INT32_MAX
     return limit - max(limit // 4, min(_KEPT_FOR_LOGS_MIN, limit // 2))
+
+
+def _another_port(port: int) -> int:
+    return 19092 if port != 19092 else 29092
 
 
 def bound_socket(address: Address) -> socket.socket:

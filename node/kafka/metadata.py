@@ -119,7 +119,7 @@ async def metadata(broker: Broker, request: Request) -> dict[str, Any]:
     may_be_told = body.get("include_cluster_authorized_operations", False)
     return {
         "throttle_time": 0,
-        "brokers": [broker_told(one, "node_id") for one in reachable],
+        "brokers": [broker_told(one, "node_id", request.listener) for one in reachable],
         "cluster_id": image.cluster_id,
         "controller_id": controller_told(image, broker.node_id),
         "topics": topics,

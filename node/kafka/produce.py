@@ -66,6 +66,9 @@ _CODEC: Final = 0x07
 _ZSTD: Final = 4
 _ZSTD_SINCE: Final = 7
 _LEADERS_SINCE: Final = 10
+# The newest timestamp of its records, and how many there are.
+_NEWEST_AT: Final = 35
+_NEWEST_END: Final = 43
 _COUNT_AT: Final = 57
 _HEADER_BYTES: Final = 61
 
@@ -92,6 +95,7 @@ class _Waiting:
         # Every partition was looked at: whoever is missing now is all there is to wait for.
         self._is_whole = False
         produce.metrics.waiting_produces += 1
+        slot.waits_us = produce.now_us()
         self._call_off: Callable[[], object] | None = None
         if timeout_ms is not None:
             # Also a time-out of nothing lets what is already done be told.
@@ -205,6 +209,7 @@ class Produce:
         self.metrics: Final = broker.metrics
         self._times: Final = broker.metrics.requests[PRODUCE.name]
         self.deadlines: Final = Deadlines(broker.clock.monotonic_ms)
+        self.now_us: Final = broker.clock.monotonic_us
 
     def require_standing(self, replica: Replica) -> None:
         require_standing(self._broker, replica)
@@ -275,9 +280,11 @@ class Produce:
         number = len(answers)
         answers.append((topic.name, topic.topic_id, partitions))
         metrics = None if name is None else self.metrics.topic(name)
+        counted = self.metrics.unknown_topic if metrics is None else metrics
+        counted.produce_requests += len(topic.partitions)
         for index, records in topic.partitions:
             if name is None or metrics is None:
-                self.metrics.unknown_topic.failed_produce += 1
+                counted.failed_produce += 1
                 partitions.append(refused(index, unknown))
                 continue
             replica: Replica | None = None
@@ -319,10 +326,12 @@ class Produce:
         if isinstance(appended, RequestError):
             # Not itself: it and this frame would hold each other until the next collection.
             raise RequestError(appended.code, appended.sentence)
-        metrics.produce_requests += 1
         if not appended.is_duplicate:
             metrics.bytes_in += len(records)
             metrics.messages_in += int.from_bytes(records[_COUNT_AT:_HEADER_BYTES], "big")
+            newest_ms = int.from_bytes(records[_NEWEST_AT:_NEWEST_END], "big", signed=True)
+            if newest_ms != NO_TIMESTAMP:
+                self.metrics.batch_appended(now_ms - newest_ms)
         answer = PartitionAnswer(
             index, 0, appended.first_offset, appended.append_time_ms, replica.log.start_offset
         )
@@ -334,6 +343,7 @@ class Produce:
         answers = list[TopicAnswer]()
         for topic in request.topics:
             self._append_topic(version, request, topic, now_ms, answers, [])
+        self._count_errors(answers)
         for _, _, partitions in answers:
             for answer in partitions:
                 if answer.error:
@@ -351,15 +361,29 @@ class Produce:
 
     def answer(self, slot: Slot, head: RequestHead, answers: list[TopicAnswer]) -> None:
         version = head.api_version
-        endpoints = self._tell_leaders(answers) if version >= _LEADERS_SINCE else ()
+        listener = slot.connection.listener
+        endpoints = self._tell_leaders(answers, listener) if version >= _LEADERS_SINCE else ()
         body = encode_produce_response(version, answers, endpoints=endpoints)
         start = response_head(PRODUCE, version, head.correlation_id)
         size = (len(start) + len(body)).to_bytes(4, "big")
         slot.answer((size + start + body,))
-        took_us = self._clock.monotonic_us() - slot.began_us
-        self._times.observe(took_us / 1000, version)
+        self._count(slot, version, answers)
 
-    def _tell_leaders(self, answers: list[TopicAnswer]) -> list[Endpoint]:
+    def _count(self, slot: Slot, version: int, answers: list[TopicAnswer]) -> None:
+        now_us = self._clock.monotonic_us()
+        worked_until_us = now_us if slot.waits_us is None else slot.waits_us
+        times, came_us, began_us = self._times, slot.came_us, slot.began_us
+        times.observe((now_us - came_us) / 1000, (began_us - came_us) / 1000, version)
+        times.observe_phases((worked_until_us - began_us) / 1000, (now_us - worked_until_us) / 1000)
+        self._count_errors(answers)
+
+    def _count_errors(self, answers: list[TopicAnswer]) -> None:
+        for _, _, partitions in answers:
+            for answer in partitions:
+                if answer.error:
+                    self.metrics.request_failed(PRODUCE.name, answer.error)
+
+    def _tell_leaders(self, answers: list[TopicAnswer], listener: str) -> list[Endpoint]:
         """Write into refusals who leads instead, and return where that is (KIP-951)."""
         leaders = list[BrokerId]()
         for given_name, topic_id, partitions in answers:
@@ -372,7 +396,7 @@ class Produce:
                     if leader is not None and leader[0] != self._broker.node_id:
                         leaders.append(leader[0])
                         partitions[place] = answer._replace(leader=leader)
-        return endpoints_of(self._broker.controller.image, leaders) if leaders else []
+        return endpoints_of(self._broker.controller.image, leaders, listener) if leaders else []
 
 
 class RefusedWithoutAcksError(RemoteProtocolError):

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.controller.names import name_problem
-from ottla.node.kafka.leading import led_here
+from ottla.node.kafka.leading import led_here, require_standing
 from ottla.node.kafka.requests import Request
 from ottla.node.logs import logger
 from ottla.proto.errors import ErrorCode, RequestError
@@ -116,7 +116,10 @@ def _described(broker: Broker, topic: str, index: int) -> dict[str, Any]:
     active: list[dict[str, int]] = []
     try:
         _require_name(topic)
-        active = [_state_of(one) for one in led_here(broker, topic, index).log.producers]
+        replica = led_here(broker, topic, index)
+        # What they wrote last may be uncommitted, and another leader may know better by now.
+        require_standing(broker, replica)
+        active = [_state_of(one) for one in replica.log.producers]
     except RequestError as refusal:
         error, sentence = refusal.code, refusal.sentence
     return {

@@ -31,6 +31,8 @@ class Request:
     body: Message
     # The client's address.
     host: str
+    # The name of the listener that it came in by.
+    listener: str
 
     @property
     def client(self) -> str:

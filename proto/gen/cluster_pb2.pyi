@@ -31,7 +31,7 @@ class Nothing(_message.Message):
     def __init__(self) -> None: ...
 
 class Registration(_message.Message):
-    __slots__ = ("cluster_id", "broker_id", "incarnation", "directory_id", "boot_id", "previous_epoch", "host", "port", "internal_host", "internal_port", "rack", "feature_level_max")
+    __slots__ = ("cluster_id", "broker_id", "incarnation", "directory_id", "boot_id", "previous_epoch", "host", "port", "internal_host", "internal_port", "rack", "feature_level_max", "endpoints")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,7 @@ class Registration(_message.Message):
     INTERNAL_PORT_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
     FEATURE_LEVEL_MAX_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     broker_id: int
     incarnation: bytes
@@ -56,7 +57,18 @@ class Registration(_message.Message):
     internal_port: int
     rack: str
     feature_level_max: int
-    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., incarnation: _Optional[bytes] = ..., directory_id: _Optional[bytes] = ..., boot_id: _Optional[bytes] = ..., previous_epoch: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., internal_host: _Optional[str] = ..., internal_port: _Optional[int] = ..., rack: _Optional[str] = ..., feature_level_max: _Optional[int] = ...) -> None: ...
+    endpoints: _containers.RepeatedCompositeFieldContainer[ClientEndpoint]
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., incarnation: _Optional[bytes] = ..., directory_id: _Optional[bytes] = ..., boot_id: _Optional[bytes] = ..., previous_epoch: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., internal_host: _Optional[str] = ..., internal_port: _Optional[int] = ..., rack: _Optional[str] = ..., feature_level_max: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[ClientEndpoint, _Mapping]]] = ...) -> None: ...
+
+class ClientEndpoint(_message.Message):
+    __slots__ = ("listener", "host", "port")
+    LISTENER_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    listener: str
+    host: str
+    port: int
+    def __init__(self, listener: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
 
 class RegistrationAnswer(_message.Message):
     __slots__ = ("broker_epoch", "not_active", "denied")

@@ -1,6 +1,7 @@
 """Addresses in options: where a node listens, what it tells others, and who votes.
 
     CLIENT://127.0.0.1:9092,INTERNAL://127.0.0.1:9093     listeners
+    INSIDE://node-1:19092,OUTSIDE://localhost:9092         two for clients, under names of your own
     1@node-1:9093,2@node-2:9093,3@[fd00::3]:9093           voters
 
 Not here: looking a name up or binding a port. Whether `node-1` exists is not a question of form.
@@ -8,21 +9,28 @@ Not here: looking a name up or binding a port. Whether `node-1` exists is not a 
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
-from typing import Final, Literal, get_args
+from typing import Final
 
 from ottla.proto.ids import INT32_MAX, BrokerId
 from ottla.proto.options.option import Kind, WireType, shown
 
-ListenerName = Literal["CLIENT", "INTERNAL", "HTTP"]
-LISTENER_NAMES: Final[tuple[ListenerName, ...]] = get_args(ListenerName)
-
+# INTERNAL, HTTP, or else a listener for clients.
+ListenerName = str
+LISTENER_NAMES: Final[tuple[ListenerName, ...]] = ("CLIENT", "INTERNAL", "HTTP")
+_NOT_FOR_CLIENTS: Final = frozenset({"INTERNAL", "HTTP"})
 # What Kafka's own example files call the listeners that do the same work.
 _KAFKA_NAMES: Final[dict[str, ListenerName]] = {"PLAINTEXT": "CLIENT", "CONTROLLER": "INTERNAL"}
 _BY_NAME: Final[dict[str, ListenerName]] = {name: name for name in LISTENER_NAMES} | _KAFKA_NAMES
+_OWN_NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{0,31}")
+# In Kafka these names stand for a protocol too, and clients are spoken to in plain text here.
+_PROTECTED_NAMES: Final = frozenset({"SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+# So like a name with a meaning that it is a slip: INTERNL would be open to clients.
+_SLIP: Final = 0.8
 _PORT_MAX: Final = 65535
 # Underscores are no part of host names, but container names have them.
 _LABEL: Final = r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
@@ -58,7 +66,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One of the three doors of a node."""
+    """One of the doors of a node."""
 
     name: ListenerName
     address: Address
@@ -119,10 +127,33 @@ def _parse_listener(item: str, *, listening: bool) -> Listener:
     name, separator, address = item.partition("://")
     if not separator:
         raise ValueError(f"a list of NAME://host:port, and {shown(item)} is none")
-    if name.upper() not in _BY_NAME:
-        told = ", ".join(LISTENER_NAMES)
-        raise ValueError(f"a list of NAME://host:port with names out of {told}, not {shown(name)}")
-    return Listener(_BY_NAME[name.upper()], parse_address(address, listening=listening))
+    return Listener(listener_name(name), parse_address(address, listening=listening))
+
+
+def listener_name(text: str) -> ListenerName:
+    """Return the name of a listener, or raise ValueError with words that complete "… must be"."""
+    name = text.strip().upper()
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    if name in _PROTECTED_NAMES:
+        raise ValueError(
+            f"a list of NAME://host:port, and {name} promises what no listener gives yet: "
+            "clients are spoken to in plain text. Call it CLIENT if that is meant"
+        )
+    if near := difflib.get_close_matches(name[:64], _BY_NAME, n=1, cutoff=_SLIP):
+        raise ValueError(
+            f"a list of NAME://host:port, and {shown(text)} is too like {near[0]}: "
+            f"write {near[0]}, or choose another name"
+        )
+    if not _OWN_NAME.fullmatch(name):
+        raise ValueError(
+            f"a list of NAME://host:port with names of letters, digits and _, not {shown(text)}"
+        )
+    return name
+
+
+def is_for_clients(name: ListenerName) -> bool:
+    return name not in _NOT_FOR_CLIENTS
 
 
 def _parse_voters(text: str) -> tuple[Voter, ...]:

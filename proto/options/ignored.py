@@ -140,9 +140,8 @@ NODE: Final = (
             "inter.broker.listener.name",
             "control.plane.listener.name",
             "early.start.listeners",
-            "listener.security.protocol.map",
         ),
-        "the three listeners have fixed names, and nodes meet on INTERNAL",
+        "nodes meet on INTERNAL",
     ),
     WithoutRow(
         (

@@ -14,8 +14,8 @@ from typing import Final
 
 from ottla.proto.errors import ConfigError
 from ottla.proto.options import node, topic
-from ottla.proto.options.endpoints import Address, ListenerName
-from ottla.proto.options.option import Option
+from ottla.proto.options.endpoints import Address, ListenerName, is_for_clients, listener_name
+from ottla.proto.options.option import Option, shown
 from ottla.proto.options.sources import (
     ConfigFile,
     Options,
@@ -59,13 +59,24 @@ def require_consistent(options: Options) -> None:
 def listeners_of(options: Options) -> dict[ListenerName, Address]:
     """Return where the node listens: what was given, and the defaults for the rest."""
     given = {one.name: one.address for one in options.value_of(node.LISTENERS_OPTION)}
-    return {name: one.address for name, one in node.DEFAULT_LISTENERS.items()} | given
+    # Who has listeners for clients under other names has no CLIENT as well, unasked.
+    has_own = any(map(is_for_clients, given))
+    return given | {
+        name: one.address
+        for name, one in node.DEFAULT_LISTENERS.items()
+        if name not in given and not (has_own and is_for_clients(name))
+    }
+
+
+def client_listeners_of(options: Options) -> dict[ListenerName, Address]:
+    """Return where the node listens for clients; the first is the one it is known by."""
+    return {name: one for name, one in listeners_of(options).items() if is_for_clients(name)}
 
 
 def advertised_of(options: Options) -> dict[ListenerName, Address]:
     """Return what the node tells others: its listeners, and what was given in their place."""
     given = {one.name: one.address for one in options.value_of(node.ADVERTISED_LISTENERS)}
-    return listeners_of(options) | given
+    return {name: given.get(name, one) for name, one in listeners_of(options).items()}
 
 
 def _node_problems(options: Options) -> Iterator[str]:
@@ -140,8 +151,38 @@ def _listener_problems(options: Options) -> Iterator[str]:
     keystore, truststore = node.INTERNAL_KEYSTORE, node.INTERNAL_TRUSTSTORE
     if bool(options.value_of(keystore)) != bool(options.value_of(truststore)):
         yield f"{keystore.name} and {truststore.name} must be given together."
-    if any(one.name == "HTTP" for one in options.value_of(node.ADVERTISED_LISTENERS)):
-        yield "advertised.listeners must name CLIENT and INTERNAL only: HTTP is not advertised."
+    yield from _advertising_problems(options)
+    yield from _protocol_problems(options)
+
+
+def _advertising_problems(options: Options) -> Iterator[str]:
+    opened = listeners_of(options)
+    for one in options.value_of(node.ADVERTISED_LISTENERS):
+        if one.name == "HTTP":
+            yield "advertised.listeners must not name HTTP, which is not advertised."
+        elif one.name not in opened:
+            told = ", ".join(name for name in opened if name != "HTTP")
+            yield (
+                f"advertised.listeners must name what listeners opens ({told}), not {one.name}: "
+                f"add {one.name} to listeners, or take it away."
+            )
+
+
+def _protocol_problems(options: Options) -> Iterator[str]:
+    """Yield the listeners that Kafka's map promises a protection which they would not have."""
+    opened = listeners_of(options)
+    for item in options.value_of(node.LISTENER_PROTOCOLS):
+        name, _, protocol = item.partition(":")
+        try:
+            known = listener_name(name)
+        except ValueError:
+            # Not a name of ours: Kafka's example files map SSL too, and open no such listener.
+            continue
+        if known in opened and is_for_clients(known) and protocol.strip().upper() != "PLAINTEXT":
+            yield (
+                f"listener.security.protocol.map must say PLAINTEXT for {name}, not "
+                f"{shown(protocol)}: clients are spoken to in plain text."
+            )
 
 
 def _size_problems(options: Options) -> Iterator[str]:

@@ -110,7 +110,8 @@ LISTENERS_OPTION: Final = Option(
     doc="Where this node listens, as NAME://host:port: CLIENT speaks Kafka's protocol, INTERNAL is "
     "for nodes only, HTTP serves metrics and health. One that is left out keeps its default "
     "address; an empty host means every address, port 0 any free port. Kafka's names PLAINTEXT "
-    "and CONTROLLER are taken for CLIENT and INTERNAL.",
+    "and CONTROLLER are taken for CLIENT and INTERNAL. Any other name, INSIDE and OUTSIDE say, is "
+    "a listener for clients too: there may be several, instead of CLIENT or beside it.",
     differs=Difference("PLAINTEXT://:9092", "nothing is open to the network unless asked for."),
 )
 ADVERTISED_LISTENERS: Final = Option(
@@ -118,7 +119,16 @@ ADVERTISED_LISTENERS: Final = Option(
     kind=ADVERTISED,
     default=_AS_LISTENERS,
     doc="The addresses that clients (CLIENT) and other nodes (INTERNAL) are told to use, where "
-    "they differ from those in listeners.",
+    "they differ from those in listeners. Where there are several listeners for clients, each "
+    "client is told the addresses of the one that it came in by.",
+)
+LISTENER_PROTOCOLS: Final = Option(
+    name="listener.security.protocol.map",
+    kind=LIST,
+    default=(),
+    doc="Kafka's NAME:PROTOCOL for each listener. It is read only to refuse what is not given: "
+    "listeners for clients speak plain text, so theirs must be PLAINTEXT.",
+    differs=Difference("one entry for each protocol", "there is nothing to choose yet."),
 )
 INTERNAL_KEYSTORE: Final = Option(
     name="listener.name.internal.ssl.keystore.location",

@@ -34,7 +34,15 @@ T = TypeVar("T")
 
 _ENVIRONMENT_PREFIX: Final = "OTTLA_"
 # Switches for tests that are not options of a node.
-RESERVED_VARIABLES: Final = frozenset({"OTTLA_FAILPOINTS", "OTTLA_FAULTS", "OTTLA_INTEROP_CACHE"})
+RESERVED_VARIABLES: Final = frozenset(
+    {
+        "OTTLA_DIAL",
+        "OTTLA_FAILPOINTS",
+        "OTTLA_FAULTS",
+        "OTTLA_FAULTS_FILE",
+        "OTTLA_INTEROP_CACHE",
+    }
+)
 
 # Longer names are not compared in full: nobody misspells a thousand letters.
 _NAME_MAX: Final = 200

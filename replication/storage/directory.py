@@ -106,7 +106,8 @@ class DataDirectory:
         if found.cluster_id is not None:
             raise ConfigError(
                 f"The data directory {self.path} belongs to cluster {found.cluster_id}, and this "
-                f"node is to join {cluster_id}. Correct the cluster id, or use another directory."
+                f"node is to join {cluster_id}. Correct controller.quorum.voters, or use another "
+                "directory (log.dirs)."
             )
         self.identity = replace(found, cluster_id=_require_id(cluster_id, "cluster.id"))
         _write_identity(self._files, self.path, self.identity)

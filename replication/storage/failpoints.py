@@ -164,11 +164,16 @@ def hit(name: str) -> None:
         _reach(name)
 
 
-def arm(name: str, action: Action | str) -> None:
-    """Let `action` happen at the place `name` from now on. A text is parsed."""
+def require_name(name: str) -> str:
+    """Return the name of a place, or raise `ConfigError`."""
     if name not in NAMES:
         raise ConfigError(f"There is no failpoint '{name}'; docs/generated/FAILPOINTS.md has all.")
-    _armed[name] = _Armed(parse_action(action) if isinstance(action, str) else action)
+    return name
+
+
+def arm(name: str, action: Action | str) -> None:
+    """Let `action` happen at the place `name` from now on. A text is parsed."""
+    _armed[require_name(name)] = _Armed(parse_action(action) if isinstance(action, str) else action)
 
 
 def disarm(name: str) -> None:
@@ -198,6 +203,13 @@ def arm_from_environment(environ: Mapping[str, str]) -> None:
 def connect_power(switch: Callable[[str], None] | None) -> None:
     """Say who cuts the power when a `powercut` is reached; None takes it back."""
     _power_switch[:] = [] if switch is None else [switch]
+
+
+def cut_power(why: str) -> None:
+    """Lose what was not synced, and end this process; without a switch, only end it."""
+    for switch in _power_switch:
+        switch(why)
+    os._exit(EXIT_CODE)
 
 
 def block_ms(delay_ms: int) -> None:

@@ -157,6 +157,12 @@ class FaultPlan:
     # Called in each sync, to make it slow.
     slow_sync: Callable[[], None] | None = None
 
+    def become(self, other: FaultPlan) -> None:
+        """Go by another plan from now on."""
+        self.rules = other.rules
+        self.room_bytes = other.room_bytes
+        self.slow_sync = other.slow_sync
+
     def check(self, operation: str, path: str) -> None:
         """Raise `OSError` if a rule says so."""
         for rule in self.rules:

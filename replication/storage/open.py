@@ -10,6 +10,8 @@
     error=EACCES:open:*.log:1   the same with another error
     slow_sync_ms=20      every sync takes so much longer
 
+`plan_of` reads the same clauses about errors, for whoever changes them while the process runs.
+
 A cut in a real process undoes on the real files what was not synced, and leaves with code 137.
 LMDB is not followed page by page: it keeps D3 by itself (`tests/contract/` shows it).
 
@@ -66,6 +68,8 @@ class Storage:
     open_store: Callable[[str], StateStore]
     # Changes when the page cache may have been lost (rule 8).
     boot_id: str
+    # What goes wrong, which may be changed at any time; None: nothing can.
+    plan: FaultPlan | None = None
 
 
 def faults_from_environment(environ: Mapping[str, str]) -> Faults | None:
@@ -73,6 +77,15 @@ def faults_from_environment(environ: Mapping[str, str]) -> Faults | None:
     text = environ.get(ENVIRONMENT_KEY, "")
     if not text.strip():
         return None
+    return _read(text)
+
+
+def plan_of(text: str) -> FaultPlan:
+    """Return the errors that clauses ask for, or raise `ConfigError`."""
+    return _read(text).plan
+
+
+def _read(text: str) -> Faults:
     faults = Faults()
     for clause in filter(str.strip, text.split(";")):
         name, _, value = clause.partition("=")
@@ -142,4 +155,5 @@ def open_storage(root: str, environ: Mapping[str, str]) -> Storage:
         FaultyFiles(DiskFiles(), power, plan),
         lambda path: FaultyStore(LmdbStateStore(path), power, plan, name=path),
         power.boot_id,
+        plan,
     )

@@ -45,7 +45,10 @@ class MovedClock(Clock):
         self._loop = loop
 
     def monotonic_ms(self) -> int:
-        return int(self._loop.time() * 1000)
+        return self.monotonic_us() // 1000
+
+    def monotonic_us(self) -> int:
+        return int(self._loop.time() * 1_000_000)
 
 
 class Scene:
@@ -59,11 +62,11 @@ class Scene:
         # What is held are fetches that wait.
         self.waits = False
         clock = MovedClock(loop)
-        address = Address("127.0.0.1", 0)
+        addresses = {"CLIENT": Address("127.0.0.1", 0)}
         self.listener = Listener(
-            address, lambda: settings, self._serve, clock=clock, metrics=self.metrics
+            addresses, lambda: settings, self._serve, clock=clock, metrics=self.metrics
         )
-        self.address = self.listener.bind()
+        self.address = self.listener.bind()["CLIENT"]
         self.listener.start()
 
     def _serve(self, connection: Connection, frame: memoryview) -> None:
@@ -345,7 +348,8 @@ def test_a_connection_too_many_is_closed_at_once_and_one_that_ends_makes_room(
         clients[0].close()
 
     metrics = play(story, settings)
-    assert metrics.connections_created == metrics.connections_closed == 4
+    connections = metrics.connections_of("CLIENT")
+    assert connections.created == connections.closed == 4
     assert limit in reasons_of_refusals(metrics)
 
 

@@ -25,6 +25,7 @@ HOSTS: Final = frozenset(
         "keepachangelog.com",
         "localhost",
         "maven.apache.org",
+        "prometheus",  # a service of compose/compose.yaml
         "semver.org",
         "www.apache.org",
         "www.w3.org",

@@ -25,7 +25,13 @@ from ottla.controller.commands import (
     TakeProducerIds,
     UnfenceBroker,
 )
-from ottla.controller.image import ALL_BROKERS, BrokerInfo, ClusterDefaults, MetadataImage
+from ottla.controller.image import (
+    ALL_BROKERS,
+    BrokerInfo,
+    ClientEndpoint,
+    ClusterDefaults,
+    MetadataImage,
+)
 from ottla.controller.port import ConfigChange, NewPartitions, NewTopic, TopicDefaults
 from ottla.proto.ids import INT64_MAX, BrokerId, LeaderEpoch
 from ottla.proto.kafka.uuids import UUID
@@ -109,6 +115,9 @@ _changes = st.builds(
     st.booleans(),
     st.booleans(),
 )
+_endpoints = st.builds(
+    ClientEndpoint, st.sampled_from(["INSIDE", "OUTSIDE"]), st.just("host"), st.integers(0, 70_000)
+)
 _registrations = st.builds(
     RegisterBroker,
     st.sampled_from(["test", "other"]),
@@ -124,6 +133,7 @@ _registrations = st.builds(
     st.integers(0, 70_000),
     st.none() | st.sampled_from(["a", "b"]),
     st.integers(0, 1),
+    st.lists(_endpoints, max_size=2).map(tuple),
 )
 _defaults_of_clusters = st.builds(ClusterDefaults, st.integers(-1, 4), st.booleans(), st.booleans())
 # What only a quorum is asked for.

@@ -180,7 +180,7 @@ def test_an_id_that_another_process_has_is_waited_for_two_sessions_long() -> Non
     stage.begin()
     began = stage.now_ms
     while stage.state() is not State.DEAD:
-        assert stage.now_ms <= began + DUPLICATE_SESSIONS * SESSION_MS + PAUSE_MS
+        assert stage.now_ms <= began + DUPLICATE_SESSIONS * SESSION_MS + SESSION_MS // 8
         stage.hear(DUPLICATE)
         if stage.state() is not State.DEAD:
             stage.wake()
@@ -191,6 +191,23 @@ def test_an_id_that_another_process_has_is_waited_for_two_sessions_long() -> Non
     assert "give this node another node.id" in died.sentence
     assert stage.life.reason == died.sentence
     assert stage.life.wake_ms is None
+
+
+def test_whoever_is_refused_asks_less_and_less_often_until_it_is_registered() -> None:
+    stage = Stage()
+    stage.begin()
+    pauses = []
+    for _ in range(5):
+        stage.hear(DUPLICATE)
+        assert stage.life.wake_ms is not None
+        pauses.append(stage.life.wake_ms - stage.now_ms)
+        stage.wake()
+    assert pauses == [PAUSE_MS, 2 * PAUSE_MS, 4 * PAUSE_MS, SESSION_MS // 8, SESSION_MS // 8]
+    stage.hear(Registered(41))
+    stage.answer(BeatAnswer(refusal=ErrorCode.BROKER_ID_NOT_REGISTERED))
+    stage.wake()
+    stage.hear(DUPLICATE)
+    assert stage.life.wake_ms == stage.now_ms + PAUSE_MS
 
 
 def test_the_old_process_goes_and_the_new_one_is_registered() -> None:

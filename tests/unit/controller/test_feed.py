@@ -247,3 +247,16 @@ def test_the_metadata_neither_goes_back_nor_leaps() -> None:
             stage.feed.publish(stage.cluster.image, stage.cluster.machine.last_delta)
 
     play(story)
+
+
+def test_only_the_newest_delta_is_handed_out_with_what_its_bytes_say() -> None:
+    async def story() -> None:
+        stage = Stage()
+        version, digest = stage.cluster.image.version, stage.cluster.image.digest
+        stage.change(2)
+        stream = stage.feed.follow(version, digest)
+        older, newest = await anext(stream), await anext(stream)
+        assert older.delta is None
+        assert newest.delta == decode_delta(newest.data)
+
+    play(story)

@@ -12,6 +12,7 @@ from ottla.controller.commands import (
     TakeOffice,
     TakeProducerIds,
 )
+from ottla.controller.delta import encode_delta
 from ottla.controller.image import ClusterDefaults
 from ottla.controller.machine import MetadataMachine
 from ottla.controller.port import NewTopic
@@ -198,3 +199,14 @@ def test_a_machine_says_where_it_is_and_how_it_got_there() -> None:
     assert machine.describe().startswith("version=1 digest=")
     assert machine.last_delta is not None
     assert (machine.last_delta.from_version, machine.last_delta.version) == (0, 1)
+
+
+def test_the_bytes_of_a_delta_are_made_once_and_are_those_of_the_delta_with_its_digest() -> None:
+    cluster = Cluster(3)
+    cluster.ok(CreateTopic(NewTopic("t", 5, 3), topic_id(1), ONE, seed=1))
+    machine = cluster.machine
+    assert machine.last_delta is not None
+    assert machine.last_delta.digest == machine.image.digest
+    assert machine.last_delta_bytes == encode_delta(machine.last_delta)
+    machine.restore(machine.snapshot())
+    assert machine.last_delta_bytes is None

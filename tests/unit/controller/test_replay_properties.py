@@ -204,6 +204,7 @@ def test_a_delta_leads_from_any_image_to_any_later_one(
         if len(cluster.log) == fed + 1:
             told = cluster.machine.last_delta
             assert told is not None
+            assert cluster.machine.last_delta_bytes == encode_delta(told)
             assert follow(before, decode_delta(encode_delta(told))) == cluster.image
         images.append(cluster.image)
     first = data.draw(st.integers(0, len(images) - 1))

@@ -165,6 +165,22 @@ def test_without_an_active_controller_nothing_is_done_and_that_is_what_is_said()
     run(story, timeout_ms=150)
 
 
+def test_whoever_looks_at_the_quorum_hears_soon_that_nobody_leads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ottla.node.cluster._LOOK_MS", 100)
+
+    async def story(one: Stage) -> None:
+        one.controllers.elect(None)
+        # Much less than whoever wants something done is given.
+        async with asyncio.timeout(20):
+            with pytest.raises(RequestError) as raised:
+                await one.broker.describe_quorum()
+        assert raised.value.code is ErrorCode.NOT_CONTROLLER
+
+    run(story, timeout_ms=60_000)
+
+
 def test_when_no_controller_can_be_reached_the_outcome_is_unknown() -> None:
     async def story(one: Stage) -> None:
         for door in one.controllers.doors.values():

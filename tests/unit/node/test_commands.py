@@ -150,7 +150,7 @@ def test_a_generated_page_is_fresh(name: str) -> None:
 
 def test_docs_writes_what_it_then_finds_fresh(tmp_path: Path) -> None:
     runner = CliRunner()
-    to = ["--to", str(tmp_path / "generated")]
+    to = ["--to", str(tmp_path / "generated"), "--boards-to", str(tmp_path / "boards")]
     assert runner.invoke(main, ["docs", "--check", *to]).exit_code == 1
     assert runner.invoke(main, ["docs", *to]).exit_code == 0
     assert runner.invoke(main, ["docs", "--check", *to]).exit_code == 0

@@ -1,15 +1,14 @@
-"""What a node tells of its place in the cluster, and why it is not ready."""
+"""What a node tells of its place in the cluster."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from ottla.controller.quorum.membership import Standing
 from ottla.controller.quorum.port import QuorumStatus, Role
 from ottla.controller.quorum.transport import Drop
 from ottla.node.facts import (
+    LEADER_SILENT_MS,
     BrokerFacts,
     QuorumFacts,
     VoterFacts,
@@ -17,7 +16,6 @@ from ottla.node.facts import (
     forming_facts,
     quorum_facts,
     quorum_readings,
-    why_not_ready,
 )
 from ottla.node.metrics import Reading
 
@@ -63,56 +61,15 @@ def test_what_was_not_believed_is_told_by_its_reason() -> None:
     assert quorum_facts(LEADER, {Drop.OTHER_CLUSTER: 3}).drops == {"other_cluster": 3}
 
 
-# ── Ready or not ──────────────────────────────────────────────────────────────────────────────
+def test_a_follower_tells_how_long_its_leader_has_been_silent() -> None:
+    follower = replace(FOLLOWER, last_heard=(1, 5_000), at_ms=6_000)
+    facts = quorum_facts(follower, {}, 8_500)
+    assert (facts.leader, facts.silent_ms, facts.still_ms) == (1, 3_500, 2_500)
 
 
-def test_a_node_with_a_controller_and_a_life_is_ready() -> None:
-    assert why_not_ready(WELL, SERVING) is None
-    assert why_not_ready(quorum_facts(FOLLOWER, {}), SERVING) is None
-
-
-def test_a_node_with_one_role_needs_only_that() -> None:
-    assert why_not_ready(WELL, None) is None
-    assert why_not_ready(None, SERVING) is None
-    assert why_not_ready(None, None) is None
-
-
-@pytest.mark.parametrize(
-    ("quorum", "reason"),
-    [
-        (forming_facts((1, 2, 3), (3, 2)), "waiting for voters 2, 3"),
-        (forming_facts((1, 2, 3), (3,)), "waiting for voter 3"),
-        (forming_facts((1, 2, 3), ()), "the voters have not agreed yet who they are"),
-        (QuorumFacts(standing="joining", leader=1), "waiting to be admitted"),
-        (replace(WELL, leader=None), "no controller is active: the 3 voters have not elected one"),
-        (replace(WELL, leader=None, trouble="Too few are up."), "(Too few are up.)"),
-        (replace(WELL, halted="the disk is full"), "has stopped: the disk is full"),
-    ],
-)
-def test_a_controller_says_what_it_waits_for(quorum: QuorumFacts, reason: str) -> None:
-    found = why_not_ready(quorum, SERVING)
-    assert found is not None
-    assert reason in found
-
-
-@pytest.mark.parametrize(
-    ("broker", "reason"),
-    [
-        (BrokerFacts(), "no controller has given the metadata yet"),
-        (BrokerFacts(metadata_version=3), "has not registered this broker yet"),
-        (replace(SERVING, is_heard=False), "no active controller answers this broker"),
-        (replace(SERVING, is_fenced=True), "this broker is fenced"),
-    ],
-)
-def test_a_broker_says_what_it_waits_for(broker: BrokerFacts, reason: str) -> None:
-    found = why_not_ready(WELL, broker)
-    assert found is not None
-    assert reason in found
-
-
-def test_the_quorum_comes_first_because_the_broker_waits_for_it() -> None:
-    found = why_not_ready(forming_facts((1, 2), (2,)), BrokerFacts())
-    assert found == "waiting for voter 2"
+def test_a_leader_is_not_silent_whoever_led_before() -> None:
+    leader = replace(LEADER, last_heard=(2, 5_000), at_ms=8_500)
+    assert quorum_facts(leader, {}, 8_500).silent_ms == 0
 
 
 # ── Gauges ────────────────────────────────────────────────────────────────────────────────────
@@ -120,7 +77,8 @@ def test_the_quorum_comes_first_because_the_broker_waits_for_it() -> None:
 
 def test_a_leader_tells_gauges_under_the_names_of_kafka() -> None:
     found = told(list(quorum_readings(quorum_facts(LEADER, {Drop.REPEATED: 2}))))
-    assert found == {
+    drops = {("ottla_quorum_messages_dropped_total", drop.name.lower()): 0 for drop in Drop}
+    assert found == drops | {
         ("kafka_server_raft_metrics_current_leader",): 1,
         ("kafka_server_raft_metrics_current_epoch",): 4,
         ("kafka_server_raft_metrics_current_state", "leader"): 1,
@@ -140,6 +98,14 @@ def test_before_there_is_a_member_only_its_voters_are_known() -> None:
         ("kafka_server_raft_metrics_current_state", "forming"): 1,
         ("kafka_server_raft_metrics_number_of_voters",): 3,
     }
+
+
+def test_a_leader_that_was_not_heard_for_long_is_told_as_none() -> None:
+    facts = QuorumFacts(standing="voter", role="follower", leader=2, silent_ms=LEADER_SILENT_MS - 1)
+    name = ("kafka_server_raft_metrics_current_leader",)
+    assert told(list(quorum_readings(facts)))[name] == 2
+    silent = replace(facts, silent_ms=LEADER_SILENT_MS)
+    assert told(list(quorum_readings(silent)))[name] == -1
 
 
 def test_a_broker_tells_whether_it_is_fenced_and_how_far_it_follows() -> None:

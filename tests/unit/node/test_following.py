@@ -283,3 +283,14 @@ def test_z3_what_could_not_be_obeyed_is_tried_again_and_news_meanwhile_are_not_l
         assert following.trouble is None
 
     asyncio.run(story())
+
+
+def test_a_delta_that_comes_with_its_bytes_is_not_read_again() -> None:
+    async def story() -> None:
+        controllers, following = _controllers(), _following()
+        await following.take(_whole(controllers, 3))
+        news = News(b"nobody reads this", False, 4, controllers.deltas[3])
+        assert await following.take(news)
+        assert following.image == controllers.images[4]
+
+    asyncio.run(story())

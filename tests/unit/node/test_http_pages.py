@@ -16,6 +16,7 @@ from ottla.controller.image import BrokerInfo, MetadataImage, PartitionInfo, Top
 from ottla.node.facts import BrokerFacts, QuorumFacts, VoterFacts
 from ottla.node.http import JSON, Answer
 from ottla.node.metrics import Metrics
+from ottla.node.readiness import Condition
 from ottla.node.status import (
     PARTITIONS_MAX,
     FollowerStatus,
@@ -45,7 +46,7 @@ NODE = NodeStatus(
     listeners={"CLIENT": "127.0.0.1:9092"},
     uptime_ms=1_500,
     partition_count=1,
-    not_ready=None,
+    conditions=(Condition("registered", None), Condition("unfenced", None)),
 )
 PARTITION = PartitionStatus(
     topic="orders",
@@ -68,14 +69,14 @@ class FakeNode:
     def __init__(
         self,
         *partitions: PartitionStatus,
-        not_ready: str | None = None,
+        conditions: tuple[Condition, ...] = NODE.conditions,
         quorum: QuorumFacts | None = None,
         broker: BrokerFacts | None = None,
     ) -> None:
         self._partitions = partitions
         self._status = replace(
             NODE,
-            not_ready=not_ready,
+            conditions=conditions,
             partition_count=len(partitions),
             quorum=quorum,
             broker=broker,
@@ -115,14 +116,37 @@ def _image(*leaders: BrokerId | None, controller: BrokerId = ME) -> MetadataImag
 
 
 def test_a_node_that_serves_is_ready() -> None:
-    answer = ready_answer(None)
-    assert (answer.status, _told(answer)) == (200, {"ready": True})
+    answer = ready_answer(NODE)
+    assert answer.status == 200
+    assert _told(answer) == {
+        "node_id": 1,
+        "ready": True,
+        "reason": None,
+        "conditions": [
+            {"name": "registered", "holds": True, "reason": None},
+            {"name": "unfenced", "holds": True, "reason": None},
+        ],
+    }
 
 
-def test_a_node_that_does_not_serve_says_why() -> None:
-    answer = ready_answer("the node is recovering")
+def test_a_node_that_does_not_serve_says_why_with_the_first_reason() -> None:
+    why = ("the disk is full", "it is fenced")
+    conditions = (
+        Condition("registered", None),
+        *(Condition(name, one) for name, one in zip(("disk_works", "unfenced"), why, strict=True)),
+    )
+    answer = ready_answer(replace(NODE, conditions=conditions))
     assert answer.status == 503
-    assert _told(answer) == {"ready": False, "reason": "the node is recovering"}
+    told = _told(answer)
+    assert (told["ready"], told["reason"]) == (False, why[0])
+    assert [one["reason"] for one in told["conditions"]] == [None, *why]
+
+
+def test_both_pages_tell_the_same_conditions() -> None:
+    conditions = (Condition("registered", None), Condition("unfenced", "it is fenced"))
+    node = FakeNode(conditions=conditions)
+    status, ready = _told(asyncio.run(status_answer(node))), _told(ready_answer(node.status()))
+    assert {name: status[name] for name in ready} == ready
 
 
 def test_status_has_the_place_of_the_node_in_its_cluster() -> None:
@@ -240,6 +264,7 @@ def test_partitions_that_need_a_look_are_counted_where_they_are_led() -> None:
         "underminisrpartitioncount": 1,
         "atminisrpartitioncount": 1,
         "ottla_replication_lag_max": 0,
+        "ottla_log_size_bytes": 5_000,
     }
 
 

@@ -26,7 +26,7 @@ def test_a_broker_registers_recovers_and_is_unfenced() -> None:
             epoch = await one.line.register()
             assert controllers.image.brokers[US].broker_epoch == epoch
             await until(lambda: len(controllers.doors[1].lines[0].beats) > 3)
-            assert one.line.is_fenced
+            assert one.line.facts().is_fenced
             assert controllers.image.brokers[US].is_fenced
             one.line.recovered({})
             await one.line.unfenced()
@@ -116,8 +116,10 @@ def test_rule_48_a_broker_whose_disk_failed_is_fenced_and_stays_so() -> None:
             await one.up()
             one.line.want_fence("the disk is full")
             one.line.want_fence("and more")
-            await until(lambda: controllers.image.brokers[US].is_fenced and one.line.is_fenced)
-            assert one.line.fence_reason == "the disk is full"
+            await until(
+                lambda: controllers.image.brokers[US].is_fenced and one.line.facts().is_fenced
+            )
+            assert one.line.facts().fence_reason == "the disk is full"
             assert not one.is_heard()
             # Also for the next controller, and however long it beats.
             controllers.elect(2)

@@ -9,7 +9,7 @@ import pytest
 from ottla.controller.broker_life import State
 from ottla.controller.commands import ForgetBroker
 from ottla.controller.delta import encode_delta
-from ottla.controller.door import BeatAnswer, News, Registration
+from ottla.controller.door import BeatAnswer, News, OtherClusterError, Registration
 from ottla.controller.image import FEATURE_LEVEL, MetadataImage
 from ottla.controller.sightings import Verdict
 from ottla.proto.errors import ConfigError, ErrorCode, InvariantError, StorageError
@@ -71,7 +71,6 @@ def test_a_broker_whose_id_was_taken_ends() -> None:
             await until(lambda: one.state() is State.DEAD)
             assert len(one.deaths) == 1
             assert "Another process has registered as broker 7" in one.deaths[0]
-            assert one.line.reason == one.deaths[0]
             with pytest.raises(ConfigError):
                 await one.line.unfenced()
 
@@ -134,6 +133,39 @@ def test_the_metadata_of_a_newer_program_ends_the_broker_with_a_reason() -> None
             controllers.deltas[-1] = newer
             await until(lambda: bool(one.deaths))
             assert "Start a newer version" in one.deaths[0]
+
+    asyncio.run(story())
+
+
+class StrangeDoor(FakeDoor):
+    """The door of a controller of another cluster."""
+
+    async def follow(self, version: int, digest: bytes) -> AsyncIterator[News]:
+        if version >= 0:
+            yield self._whole()
+        raise OtherClusterError("This is the cluster 'other', and 'test' was meant.")
+
+
+def test_a_broker_whose_controllers_are_of_another_cluster_ends() -> None:
+    async def story() -> None:
+        controllers = Controllers(1, 2, 3)
+        for node_id in (1, 2):
+            controllers.doors[node_id] = StrangeDoor(controllers, node_id)
+        async with broker(controllers) as one:
+            with pytest.raises(ConfigError, match=r"Correct controller\.quorum\.voters"):
+                await one.line.first_image()
+            assert "'other'" in one.deaths[0]
+
+    asyncio.run(story())
+
+
+def test_one_controller_of_another_cluster_is_passed_over() -> None:
+    async def story() -> None:
+        controllers = Controllers(3, 1, 2)
+        controllers.doors[1] = StrangeDoor(controllers, 1)
+        async with broker(controllers) as one:
+            await one.up()
+            assert one.deaths == []
 
     asyncio.run(story())
 

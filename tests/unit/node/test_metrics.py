@@ -6,6 +6,7 @@ import asyncio
 import math
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,8 +16,16 @@ from ottla.node import metric_table as table
 from ottla.node.commands.docs import metrics_markdown
 from ottla.node.exposition import exposition
 from ottla.node.metric_table import METRICS, MetricRow
-from ottla.node.metrics import REASONS_MAX, Histogram, Metrics, Reading
-from ottla.node.process import measure_loop_delay, process_readings
+from ottla.node.metrics import (
+    REASONS_MAX,
+    TOPIC_ROWS_MAX,
+    Histogram,
+    Metrics,
+    Reading,
+    stream_readings,
+)
+from ottla.node.process import disk_readings, measure_loop_delay, process_readings
+from ottla.node.stream_counts import COUNTS_MAX, StreamCounts
 from ottla.proto.errors import InvariantError
 
 
@@ -43,10 +52,17 @@ def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
 def _busy() -> Metrics:
     """Return metrics in which everything has happened."""
     metrics = Metrics(version="1.2.3")
+    metrics.connections_of("CLIENT").open += 1
     orders = metrics.topic("orders")
     orders.messages_in += 3
     orders.bytes_in += 300
     metrics.requests["Produce"].observe(0.3, version=13)
+    metrics.requests["Produce"].observe_phases(0.2, 0.1)
+    metrics.watch(metrics.controller.readings)
+    metrics.watch(lambda: disk_readings("/"))
+    metrics.streams.of("quorum", 2).opened()
+    metrics.streams.of("quorum", 2).heard_ms = 0
+    metrics.watch(lambda: stream_readings(metrics.streams, 1_000))
     metrics.request_failed("Produce", 3)
     metrics.refused("connections")
     metrics.protocol_error("frame_too_large")
@@ -63,8 +79,14 @@ def _labels(row: MetricRow) -> tuple[str, ...]:
 
 def _is_looked_up(row: MetricRow) -> bool:
     looked_up = ("kafka_log_", "kafka_server_replica", "kafka_controller_", "kafka_server_raft_")
-    ours = ("ottla_quorum_", "ottla_metadata_", "ottla_broker_", "ottla_replication_")
-    is_counted_here = row.kind == "counter" and row.name.startswith("kafka_server_replica")
+    ours = (
+        *("ottla_quorum_", "ottla_metadata_", "ottla_broker_", "ottla_replication_"),
+        *("ottla_node_", "ottla_log_size"),
+    )
+    counted = ("kafka_server_replica", "kafka_controller_controllerstats_")
+    is_counted_here = row.kind == "histogram" or (
+        row.kind == "counter" and row.name.startswith(counted)
+    )
     return row.name.startswith((*looked_up, *ours)) and not is_counted_here
 
 
@@ -139,6 +161,16 @@ def test_a_deleted_topic_loses_its_label_and_the_sum_does_not_fall() -> None:
     assert (_value(metrics, name, topic="a"), _value(metrics, name)) == (1, 16)
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_above_a_number_of_topics_only_the_sum_is_told(more: int) -> None:
+    metrics = Metrics(version="1")
+    for number in range(TOPIC_ROWS_MAX + more):
+        metrics.topic(f"t{number}").bytes_in += 1
+    name = "kafka_server_brokertopicmetrics_bytesin_total"
+    assert _value(metrics, name) == TOPIC_ROWS_MAX + more
+    assert _value(metrics, name, topic="t0") == (None if more else 1)
+
+
 def test_a_topic_that_is_not_ours_counts_under_no_name() -> None:
     metrics = Metrics(version="1")
     metrics.unknown_topic.failed_produce += 1
@@ -182,6 +214,43 @@ def test_requests_are_counted_by_version_and_timed() -> None:
     assert _value(metrics, f"{times}_bucket", request="Fetch", le="+Inf") == 3
 
 
+def test_a_request_is_told_in_phases_only_if_it_has_them() -> None:
+    metrics = Metrics(version="1")
+    metrics.request_answered("Metadata", 12, took_ms=3.0, queue_ms=1.0, errors=[3])
+    metrics.requests["Produce"].observe(9.0, 1.0, 13)
+    metrics.requests["Produce"].observe_phases(2.0, 6.0)
+    prefix = "kafka_network_requestmetrics_"
+    told = {
+        (phase, request): _value(metrics, f"{prefix}{phase}timems_sum", request=request)
+        for phase in ("total", "requestqueue", "local", "remote")
+        for request in ("Metadata", "Produce")
+    }
+    assert told == {
+        ("total", "Metadata"): 3.0,
+        ("requestqueue", "Metadata"): 1.0,
+        ("local", "Metadata"): None,
+        ("remote", "Metadata"): None,
+        ("total", "Produce"): 9.0,
+        ("requestqueue", "Produce"): 1.0,
+        ("local", "Produce"): 2.0,
+        ("remote", "Produce"): 6.0,
+    }
+    errors = f"{prefix}errors_total"
+    assert _value(metrics, errors, request="Metadata", error="UNKNOWN_TOPIC_OR_PARTITION") == 1
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "seconds"), [(1_500, 1.5), (-20, 0.0), (2**60, 86_400.0), (0, 0.0)]
+)
+def test_the_age_of_a_batch_is_a_time_whatever_its_timestamp_is(
+    delay_ms: int, seconds: float
+) -> None:
+    metrics = Metrics(version="1")
+    metrics.batch_appended(delay_ms)
+    name = "ottla_record_append_delay_seconds"
+    assert (_value(metrics, f"{name}_count"), _value(metrics, f"{name}_sum")) == (1, seconds)
+
+
 @pytest.mark.parametrize("version", [-(2**15), -1, 32, 2**15 - 1])
 def test_a_version_that_no_api_has_is_other(version: int) -> None:
     metrics = Metrics(version="1")
@@ -208,7 +277,8 @@ def test_names_that_are_made_up_have_a_limit() -> None:
         metrics.refused(f"made up {number}")
         metrics.protocol_error(f"made up {number}")
     assert len(metrics.requests) == 129
-    assert _value(metrics, "ottla_connections_refused_total", reason="other") == 500 - REASONS_MAX
+    refused = 'ottla_connections_refused_total{reason="'
+    assert _text(metrics).count(refused) == REASONS_MAX + 1
     assert _value(metrics, "ottla_protocol_errors_total", reason="other") == 500 - REASONS_MAX
 
 
@@ -224,12 +294,15 @@ def test_a_bound_belongs_to_its_own_bucket() -> None:
 
 def test_gauges_of_connections_and_waiting_are_there() -> None:
     metrics = Metrics(version="1")
-    metrics.connections_open, metrics.connections_created, metrics.connections_closed = 2, 5, 3
+    inside = metrics.connections_of("INSIDE")
+    inside.open, inside.created, inside.closed = 2, 5, 3
+    metrics.connections_of("OUTSIDE").open += 1
     metrics.waiting_fetches, metrics.waiting_produces = 7, 1
     sockets = "kafka_server_socket_server_metrics_connection"
-    assert _value(metrics, f"{sockets}_count", listener="CLIENT") == 2
-    assert _value(metrics, f"{sockets}_creation_total", listener="CLIENT") == 5
-    assert _value(metrics, f"{sockets}_close_total", listener="CLIENT") == 3
+    assert _value(metrics, f"{sockets}_count", listener="INSIDE") == 2
+    assert _value(metrics, f"{sockets}_creation_total", listener="INSIDE") == 5
+    assert _value(metrics, f"{sockets}_close_total", listener="INSIDE") == 3
+    assert _value(metrics, f"{sockets}_count", listener="OUTSIDE") == 1
     waiting = "kafka_server_delayedoperationpurgatory_purgatorysize"
     assert _value(metrics, waiting, delayedOperation="Fetch") == 7
     assert _value(metrics, waiting, delayedOperation="Produce") == 1
@@ -333,3 +406,48 @@ def test_bytes_of_copies_are_counted_apart_from_those_of_clients() -> None:
     assert _value(metrics, f"{prefix}replicationbytesin_total") == 5
     assert _value(metrics, f"{prefix}replicationbytesout_total") == 7
     assert _value(metrics, f"{prefix}bytesin_total") == 0
+
+
+# ── Streams and the disk ──────────────────────────────────────────────────────────────────────
+
+
+def _streams(streams: StreamCounts, now_ms: int = 5_000) -> dict[str, float]:
+    metrics = Metrics(version="1")
+    metrics.watch(lambda: stream_readings(streams, now_ms))
+    told = {key[0]: value for key, value in _samples(metrics).items() if "stream" in key[0]}
+    return {name.removeprefix("ottla_stream_"): value for name, value in told.items()}
+
+
+def test_a_stream_is_told_as_open_broken_and_silent() -> None:
+    streams = StreamCounts()
+    count = streams.of("replication", 2)
+    count.wanted()
+    assert _streams(streams) == {"open": 0, "breaks_total": 0}
+    count.opened()
+    count.heard_ms = 3_500
+    assert _streams(streams) == {"open": 1, "breaks_total": 0, "silence_seconds": 1.5}
+    count.broke()
+    assert _streams(streams) == {"open": 0, "breaks_total": 1, "silence_seconds": 1.5}
+
+
+def test_a_stream_that_nobody_wants_any_more_is_not_a_broken_one() -> None:
+    streams = StreamCounts()
+    count = streams.of("replication", 2)
+    count.opened()
+    count.left()
+    assert _streams(streams) == {"breaks_total": 0}
+
+
+def test_peers_that_are_made_up_have_a_limit() -> None:
+    streams = StreamCounts()
+    for peer in range(COUNTS_MAX + 10):
+        streams.of("quorum", peer).opened()
+    assert len(list(streams)) == COUNTS_MAX
+
+
+def test_a_directory_that_is_not_there_has_no_room_to_tell_of(tmp_path: Path) -> None:
+    assert list(disk_readings(str(tmp_path / "gone"))) == []
+    free, size = (reading.value for reading in disk_readings(str(tmp_path)))
+    assert isinstance(free, int)
+    assert isinstance(size, int)
+    assert 0 <= free <= size

@@ -18,6 +18,7 @@ from ottla.node.reconcile import Reconcile
 from ottla.proto.errors import ErrorCode, StorageError
 from ottla.proto.ids import BrokerId, LeaderEpoch, TopicPartition
 from ottla.replication.log.manager import LogManager, StartReport
+from ottla.replication.replica import Replica
 from ottla.replication.replicas import Replicas
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.memory import MemoryFiles, MemoryStateStore
@@ -58,7 +59,9 @@ class Disk:
 class Place:
     """A broker's partitions, from a start to the next."""
 
-    def __init__(self, disk: Disk, executor: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, disk: Disk, executor: ThreadPoolExecutor, fetchers: NobodyFetches | None = None
+    ) -> None:
         self.manager = LogManager(
             disk.files, MemoryStateStore(disk.records), "/data", lambda name: LogSettings()
         )
@@ -66,7 +69,7 @@ class Place:
         self.replicas = Replicas(self.manager, executor, surroundings(executor))
         options = NodeOptions(load_node_options(path=None, environment={}, flags={}))
         self.reconcile = Reconcile(
-            ME, self.replicas, options, Metrics(version="test"), NobodyFetches()
+            ME, self.replicas, options, Metrics(version="test"), fetchers or NobodyFetches()
         )
 
     async def begin(self, first: MetadataImage) -> None:
@@ -254,5 +257,56 @@ def test_leaders_are_placed_before_anything_is_made_or_removed() -> None:
         assert replica.leader_epoch == 1
         assert not obeying.done()
         await obeying
+
+    run(story)
+
+
+class Placed(NobodyFetches):
+    """Takes note of who was told to lead, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.partitions = list[int]()
+
+    def leave(self, replica: Replica) -> None:
+        self.partitions.append(replica.partition.partition)
+
+
+def test_y4_where_somebody_writes_is_led_first_and_others_have_their_turn_meanwhile() -> None:
+    async def story(executor: ThreadPoolExecutor) -> None:
+        placed = Placed()
+        place = Place(Disk(), executor, placed)
+        count = 500
+        await place.begin(image(topic("orders", 1, count=count)))
+        replica = place.replicas.get("orders", count - 1)
+        assert replica is not None
+        replica.append([produced(b"busy")], now_ms=NOW_MS)
+        placed.partitions.clear()
+        seen = list[int]()
+        obeying = asyncio.ensure_future(
+            place.reconcile.obey(image(topic("orders", 1, count=count, epoch=1)))
+        )
+        while not obeying.done():
+            await asyncio.sleep(0)
+            seen.append(len(placed.partitions))
+        await obeying
+        assert placed.partitions == [count - 1, *range(count - 1)]
+        assert any(0 < number < count for number in seen), "nobody else had a turn"
+
+    run(story)
+
+
+def test_new_partitions_of_a_topic_go_by_the_options_that_the_others_know_already() -> None:
+    async def story(executor: ThreadPoolExecutor) -> None:
+        place = Place(Disk(), executor)
+        few = replace(topic("orders", 1), configs={"segment.bytes": "1048576"})
+        await place.begin(image(few))
+        more = replace(topic("orders", 1, count=2), configs=few.configs)
+        await place.reconcile.obey(image(more))
+        sizes = [one.log.settings.segment_bytes for one in place.replicas]
+        assert sizes == [1 << 20, 1 << 20]
+        await place.reconcile.obey(image(replace(more, configs={"segment.bytes": "2097152"})))
+        sizes = [one.log.settings.segment_bytes for one in place.replicas]
+        assert sizes == [2 << 20, 2 << 20]
 
     run(story)

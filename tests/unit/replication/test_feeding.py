@@ -16,7 +16,7 @@ from ottla.proto.replication import (
     decode_answer,
     encode_asks,
 )
-from ottla.replication.feeding import DRAIN_BYTES_MAX, HIGH_WATERMARK_LINGER_MS
+from ottla.replication.feeding import DRAIN_BYTES_MAX, FIRST_WORDS_MAX, HIGH_WATERMARK_LINGER_MS
 from ottla.replication.log.surgery import delete_records
 from tests.builders import NOW_MS
 from tests.unit.replication.stream import EPOCH, FOLLOWER, THIRD, TOPIC_ID, WAIT_MS, Stream, view
@@ -255,6 +255,34 @@ def test_d4_who_did_not_fit_comes_first() -> None:
         offsets[index] += 1
         asker.say(claim(index, offsets[index]))
     assert served == [0, 1, 2] * 4
+
+
+def test_d4_who_has_batches_comes_before_all_who_only_hear_for_the_first_time() -> None:
+    count = 2 * FIRST_WORDS_MAX + 1
+    asker = Asker(count)
+    last = count - 1
+    asker.stream.write(b"somebody waits for this", index=last)
+    asker.say(*(claim(index) for index in range(count)))
+    answer = asker.hear()
+    assert answer is not None
+    assert [part.index for part in answer.parts] == [last, *range(FIRST_WORDS_MAX)]
+    assert len(answer.parts[0].batches)
+    # What is left is no reason to hurry: the follower may wait for its disk first.
+    assert not answer.has_more
+    asker.say(claim(last, 1))
+    assert asker.indexes() == list(range(FIRST_WORDS_MAX, last))
+    asker.say()
+    assert asker.hear() is None
+
+
+def test_d4_an_append_takes_a_partition_out_of_the_row_of_those_who_wait_for_a_first_word() -> None:
+    count = FIRST_WORDS_MAX + 2
+    asker = Asker(count)
+    asker.say(*(claim(index) for index in range(count)))
+    assert len(asker.indexes()) == FIRST_WORDS_MAX
+    asker.stream.write(b"new", index=count - 1)
+    asker.say()
+    assert asker.indexes() == [count - 1, count - 2]
 
 
 def test_more_partitions_than_an_answer_may_name_come_in_several() -> None:

@@ -164,3 +164,34 @@ def test_a_leader_that_steps_down_forgets_whom_it_heard_before() -> None:
     member = cluster.members[following]
     cluster.run_until(lambda: member.status().role is not Role.LEADER)
     assert member.status().last_heard is None
+
+
+def test_who_is_ticked_only_when_its_rest_is_over_or_something_came_beats_and_votes_in_time() -> (
+    None
+):
+    cluster = Cluster(3)
+    leader = cluster.elect()
+    term = cluster.members[leader].status().term
+    ticks = 0
+    for _ in range(5_000):
+        cluster.now_ms += 1
+        for member in tuple(cluster.members.values()):
+            if member.rests_ms < 0 or member.has_backlog:
+                member.tick()
+                ticks += 1
+        cluster.network.deliver_all()
+    # Ten heartbeats a second, nothing of the others, and nobody lost patience.
+    assert 40 <= ticks <= 60
+    assert [one.status().term for one in cluster.members.values()] == [term] * 3
+    cluster.kill(leader)
+    followers = tuple(cluster.members.values())
+    for _ in range(2_500):
+        cluster.now_ms += 1
+        for member in followers:
+            if member.rests_ms < 0 or member.has_backlog:
+                member.tick()
+        if cluster.network.deliver_all():
+            # What came is looked at by a tick at once, as by the thread that ticks a member.
+            for member in followers:
+                member.tick()
+    assert len(cluster.leaders()) == 1

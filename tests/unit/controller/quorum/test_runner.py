@@ -14,7 +14,7 @@ from ottla.controller.quorum.member import QuorumMember
 from ottla.controller.quorum.membership import Membership, Standing
 from ottla.controller.quorum.messages import Envelope
 from ottla.controller.quorum.port import Committed, Outcome, QuorumStatus, Refused, Unknown, Why
-from ottla.controller.quorum.runner import RunningMember, Watcher
+from ottla.controller.quorum.runner import IDLE_TICK_S, RunningMember, Watcher
 from ottla.controller.quorum.seam import Timing
 from ottla.replication.storage.faults import FaultPlan, FaultRule, FaultyStore, Power
 from ottla.replication.storage.memory import MemoryStateStore
@@ -198,3 +198,47 @@ def test_a_watcher_that_raises_halts_the_member_and_does_not_leave_it_half_alive
 
     run(story)
     running.stop()
+
+
+class Deaf:
+    """A link to nobody."""
+
+    def send(self, _: Envelope) -> bool:
+        return False
+
+
+class Counted(QuorumMember):
+    """Counts its ticks."""
+
+    ticks = 0
+
+    def tick(self) -> None:
+        self.ticks += 1
+        super().tick()
+
+
+def test_a_member_with_nothing_to_do_ticks_seldom_and_at_once_when_somebody_comes() -> None:
+    patient = Timing(heartbeat_ms=1_000, election_min_ms=60_000, election_max_ms=120_000)
+    member = Counted(
+        journal=create_journal(MemoryStateStore(), voter(1, 3)),
+        machine=Notes(),
+        link=Deaf(),
+        now_ms=lambda: time.monotonic_ns() // 1_000_000,
+        dice=Random(1),
+        timing=patient,
+    )
+    running = RunningMember(member)
+
+    async def story() -> None:
+        begin, ticks = time.monotonic(), member.ticks
+        await until(lambda: 1 if member.ticks >= ticks + 5 else None)
+        # However slow the machine is, it cannot be quicker than this.
+        assert time.monotonic() - begin > 3 * IDLE_TICK_S
+        # With nobody else there is no leader, and that is said without waiting for anything.
+        assert isinstance(await running.propose(b"no", 60_000), Refused)
+
+    running.start()
+    try:
+        run(story)
+    finally:
+        running.stop()

@@ -23,6 +23,7 @@ from ottla.controller.door import (
     Registration,
     Unresolved,
 )
+from ottla.controller.image import ClientEndpoint
 from ottla.controller.outcome import Outcome, PartitionResult, Refusal
 from ottla.controller.quorum.membership import Standing
 from ottla.controller.quorum.port import QuorumStatus, Role
@@ -58,6 +59,7 @@ _registrations = st.builds(
     internal_port=_ports,
     rack=st.none() | _texts,
     feature_level_max=st.integers(0, 100),
+    endpoints=st.lists(st.builds(ClientEndpoint, _texts, _texts, _ports), max_size=3).map(tuple),
 )
 _beats = st.builds(
     Beat,

@@ -18,6 +18,7 @@ from ottla.controller.door import (
     Denied,
     DoorClosedError,
     NotActive,
+    OtherClusterError,
     QuorumView,
     Unresolved,
 )
@@ -258,9 +259,9 @@ def test_a_follower_that_comes_back_is_given_what_it_lacks() -> None:
 def test_whoever_means_another_node_or_cluster_is_told_so() -> None:
     async def story(site: Site) -> None:
         elsewhere = site.door(cluster_id="elsewhere")
-        with pytest.raises(DoorClosedError, match="FAILED_PRECONDITION This is the cluster 'test'"):
+        with pytest.raises(OtherClusterError, match="NOT_FOUND This is the cluster 'test'"):
             await elsewhere.read_version()
-        with pytest.raises(DoorClosedError, match="and 'elsewhere' was meant"):
+        with pytest.raises(OtherClusterError, match="and 'elsewhere' was meant"):
             await anext(elsewhere.follow(-1, b""))
         with pytest.raises(DoorClosedError, match="was meant"):
             await Broker(1, elsewhere).beat()

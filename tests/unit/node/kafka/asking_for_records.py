@@ -35,14 +35,14 @@ class Scene:
 
     request_bytes_max = 1 << 20
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, listener: str = "CLIENT") -> None:
         self.dispatch = Dispatch(desk.broker)
         self.memory = ReceiveMemory()
         self.refusals: list[str] = []
         ours, self.client = socket.socketpair()
         for sock in (ours, self.client):
             sock.setblocking(False)
-        self.connection = Connection(ours, "guest", 1, self, 0)
+        self.connection = Connection(ours, "guest", 1, self, 0, listener=listener)
 
     async def send(self, row: ApiRow, version: int, fields: dict[str, Any]) -> None:
         frame = request_frame(row, version, 1, "test", encode_request(row, version, fields))
@@ -84,6 +84,9 @@ class Scene:
     def now_ms(self) -> int:
         return 0
 
+    def now_us(self) -> int:
+        return 0
+
 
 async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE_S):
@@ -91,9 +94,11 @@ async def until(is_so: Callable[[], bool]) -> None:
             await settled()
 
 
-def ask(desk: Desk, row: ApiRow, version: int, fields: dict[str, Any]) -> Message | str:
+def ask(
+    desk: Desk, row: ApiRow, version: int, fields: dict[str, Any], listener: str = "CLIENT"
+) -> Message | str:
     async def run() -> Message | str:
-        scene = Scene(desk)
+        scene = Scene(desk, listener)
         try:
             await scene.send(row, version, fields)
             return await scene.read(row, version)

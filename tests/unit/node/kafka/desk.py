@@ -92,7 +92,9 @@ class Desk:
     async def asked(self, row: ApiRow, version: int, **fields: Any) -> dict[str, Any]:
         body = decode_request(row, version, encode_request(row, version, fields))
         head = RequestHead(row.key, version, 1, "test", 0)
-        answer = await HANDLERS[row](self.broker, Request(head, row, version, body, "127.0.0.1"))
+        answer = await HANDLERS[row](
+            self.broker, Request(head, row, version, body, "127.0.0.1", "CLIENT")
+        )
         read = decode_response(row, version, encode_response(row, version, answer))
         return read.as_dict()
 

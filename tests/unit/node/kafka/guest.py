@@ -66,6 +66,9 @@ class Waiter:
     def now_ms(self) -> int:
         return self.time_ms
 
+    def now_us(self) -> int:
+        return self.time_ms * 1000
+
 
 class Table:
     """A connection with its waiter, and the guest's end of it."""

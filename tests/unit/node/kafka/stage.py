@@ -102,17 +102,30 @@ class Stage:
         self.controller.watch(listener)
 
     def ask(
-        self, handler: Handler, row: ApiRow, version: int, fields: Mapping[str, Any] | None = None
+        self,
+        handler: Handler,
+        row: ApiRow,
+        version: int,
+        fields: Mapping[str, Any] | None = None,
+        *,
+        listener: str = "CLIENT",
     ) -> Message:
         """Return the answer to one question as a client would read it."""
-        return asyncio.run(self.ask_soon(handler, row, version, fields))
+        return asyncio.run(self.ask_soon(handler, row, version, fields, listener=listener))
 
     async def ask_soon(
-        self, handler: Handler, row: ApiRow, version: int, fields: Mapping[str, Any] | None = None
+        self,
+        handler: Handler,
+        row: ApiRow,
+        version: int,
+        fields: Mapping[str, Any] | None = None,
+        *,
+        listener: str = "CLIENT",
     ) -> Message:
         body = decode_request(row, version, encode_request(row, version, fields or {}))
         head = RequestHead(row.key, version, 1, "a test", 0)
-        answer = await handler(self.broker, Request(head, row, version, body, "127.0.0.1"))
+        request = Request(head, row, version, body, "127.0.0.1", listener)
+        answer = await handler(self.broker, request)
         return decode_response(row, version, encode_response(row, version, answer))
 
     def _defaults(self) -> TopicDefaults:

@@ -92,6 +92,9 @@ class Scene:
     def now_ms(self) -> int:
         return 0
 
+    def now_us(self) -> int:
+        return 0
+
 
 @pytest.fixture
 def desk() -> Iterator[Desk]:

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.controller.image import MetadataImage
+from ottla.controller.image import ClientEndpoint, MetadataImage
+from ottla.controller.proposal import NO_REQUEST, Proposal, encode_proposal
 from ottla.node.kafka.leading import require_standing
 from ottla.proto.errors import RequestError
 from ottla.proto.ids import BrokerId, LeaderEpoch
@@ -99,6 +100,29 @@ def test_another_leader_is_told_to_consumers_that_can_be_told(desk: Desk, topic:
         assert endpoints(answer) == ([(2, "host-2", 9092)] if version >= 16 else [])
 
 
+@pytest.mark.parametrize(
+    ("listener", "expected"), [("INSIDE", ("node2", 19092)), ("OUTSIDE", ("localhost", 9093))]
+)
+def test_another_leader_is_told_where_clients_of_the_same_listener_find_it(
+    desk: Desk, listener: str, expected: tuple[str, int]
+) -> None:
+    told = (
+        ClientEndpoint("INSIDE", "node2", 19092),
+        ClientEndpoint("OUTSIDE", "localhost", 9093),
+    )
+    wanted = replace(desk.cluster.registration(2), endpoints=told)
+    desk.cluster.feed(encode_proposal(Proposal(NO_REQUEST, wanted)))
+    desk.cluster.unfence(2)
+    desk.tell()
+    fields = wish(-1, "there", topic_id(desk, "there"))
+    for row, version, asked in (
+        (apis.PRODUCE, 13, fields),
+        (apis.FETCH, 17, question(desk, "there")),
+    ):
+        answer = ask(desk, row, version, asked, listener)
+        assert endpoints(answer) == [(2, *expected)]
+
+
 def test_where_nobody_leads_nobody_is_told(desk: Desk) -> None:
     for told, answer in (
         (written, write(desk, "nobody")),
@@ -156,6 +180,13 @@ def end_of_epoch(desk: Desk, topic: str, epoch: int) -> int:
     return code
 
 
+def producers_of(desk: Desk, topic: str) -> int:
+    asked = [{"name": topic, "partition_indexes": [0]}]
+    answer = desk.ask(apis.DESCRIBE_PRODUCERS, 0, topics=asked)
+    code: int = answer["topics"][0]["partitions"][0]["error_code"]
+    return code
+
+
 def outcomes(desk: Desk, topic: str) -> dict[str, int]:
     """Return what is answered to everything that writes, or looks at the end."""
     return {
@@ -167,6 +198,7 @@ def outcomes(desk: Desk, topic: str) -> dict[str, int]:
         "of a time to come": listed(desk, 2**60, topic=topic)[0],
         "end of this epoch": end_of_epoch(desk, topic, 0),
         "delete": delete(desk, topic),
+        "who wrote last": producers_of(desk, topic),
     }
 
 
@@ -181,6 +213,7 @@ NOTHING_IS_DONE = {
     "of a time to come": NOT_LEADER,
     "end of this epoch": NOT_LEADER,
     "delete": NOT_LEADER,
+    "who wrote last": NOT_LEADER,
 }
 ALL_IS_DONE = dict.fromkeys(NOTHING_IS_DONE, 0) | {"fetch beyond it": OUT_OF_RANGE}
 
@@ -360,6 +393,4 @@ def test_every_other_request_finds_the_leader_in_the_same_way(
         apis.DELETE_RECORDS, 2, timeout=100, topics=[{"name": topic, "partitions": [doomed]}]
     )
     assert deleted["topics"][0]["partitions"][0]["error_code"] == code
-    asked = [{"name": topic, "partition_indexes": [0]}]
-    described = desk.ask(apis.DESCRIBE_PRODUCERS, 0, topics=asked)
-    assert described["topics"][0]["partitions"][0]["error_code"] == code
+    assert producers_of(desk, topic) == code

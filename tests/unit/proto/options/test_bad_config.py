@@ -135,10 +135,34 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
         'listeners must be a list of NAME://host:port, and "127.0.0.1:9092" is none; '
         'it is "127.0.0.1:9092" (command line).',
     ),
-    "listener of an unknown name": (
+    "listener that promises protection": (
         {"listeners": "SSL://a:9092"},
-        "listeners must be a list of NAME://host:port with names out of CLIENT, INTERNAL, HTTP, "
-        'not "SSL"; it is "SSL://a:9092" (command line).',
+        "listeners must be a list of NAME://host:port, and SSL promises what no listener gives "
+        "yet: clients are spoken to in plain text. Call it CLIENT if that is meant; "
+        'it is "SSL://a:9092" (command line).',
+    ),
+    "listener whose name is a slip": (
+        {"listeners": "INTERNL://a:9092"},
+        'listeners must be a list of NAME://host:port, and "INTERNL" is too like INTERNAL: write '
+        'INTERNAL, or choose another name; it is "INTERNL://a:9092" (command line).',
+    ),
+    "listener whose name is none": (
+        {"listeners": "IN SIDE://a:9092"},
+        "listeners must be a list of NAME://host:port with names of letters, digits and _, not "
+        '"IN SIDE"; it is "IN SIDE://a:9092" (command line).',
+    ),
+    "listener that Kafka's map protects": (
+        {
+            "listeners": "OUTSIDE://a:9092",
+            "listener.security.protocol.map": "SSL:SSL,OUTSIDE:SASL_SSL",
+        },
+        "listener.security.protocol.map must say PLAINTEXT for OUTSIDE, not "
+        '"SASL_SSL": clients are spoken to in plain text.',
+    ),
+    "advertised and not opened": (
+        {"listeners": "INSIDE://a:9092", "advertised.listeners": "OUTSIDE://b:9092"},
+        "advertised.listeners must name what listeners opens (INSIDE, INTERNAL), not OUTSIDE: add "
+        "OUTSIDE to listeners, or take it away.",
     ),
     "listener named twice, once by Kafka's name": (
         {"listeners": "CLIENT://a:1,PLAINTEXT://a:2"},
@@ -162,7 +186,7 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
     ),
     "advertised HTTP": (
         {"advertised.listeners": "HTTP://a:1"},
-        "advertised.listeners must name CLIENT and INTERNAL only: HTTP is not advertised.",
+        "advertised.listeners must not name HTTP, which is not advertised.",
     ),
     "two directories": (
         {"log.dirs": "a,b"},

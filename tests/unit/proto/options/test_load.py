@@ -6,7 +6,13 @@ import pytest
 
 from ottla.proto.options import node, topic
 from ottla.proto.options.endpoints import Address
-from ottla.proto.options.load import advertised_of, listeners_of, load, load_topic
+from ottla.proto.options.load import (
+    advertised_of,
+    client_listeners_of,
+    listeners_of,
+    load,
+    load_topic,
+)
 from ottla.proto.options.sources import ConfigFile, Options, Source
 
 HOUR_MS = 60 * 60 * 1000
@@ -163,7 +169,7 @@ def test_a_file_as_kafka_ships_it_starts_a_node() -> None:
         )
     )
     told = [one for one in options.warnings if "has no effect" in one]
-    assert len(told) == 12
+    assert len(told) == 11
     assert listeners_of(options)["CLIENT"] == Address("", 9092)
     assert advertised_of(options)["INTERNAL"] == Address("localhost", 9093)
 
@@ -175,6 +181,21 @@ def test_a_listener_left_out_keeps_its_default() -> None:
         "INTERNAL": Address("127.0.0.1", 9093),
         "HTTP": Address("127.0.0.1", 9100),
     }
+
+
+def test_who_names_listeners_for_clients_himself_gets_those_and_no_other() -> None:
+    listeners = "INTERNAL://a:1,INSIDE://a:2,outside://a:3"
+    options = load(flags={"listeners": listeners, "advertised.listeners": "OUTSIDE://b:4"})
+    assert client_listeners_of(options) == {"INSIDE": Address("a", 2), "OUTSIDE": Address("a", 3)}
+    assert list(client_listeners_of(options)) == ["INSIDE", "OUTSIDE"]
+    assert "CLIENT" not in listeners_of(options)
+    told = advertised_of(options)
+    assert (told["INSIDE"], told["OUTSIDE"]) == (Address("a", 2), Address("b", 4))
+
+
+def test_clients_may_have_a_listener_beside_the_usual_one() -> None:
+    options = load(flags={"listeners": "OUTSIDE://127.0.0.1:3,CLIENT://127.0.0.1:2"})
+    assert list(client_listeners_of(options)) == ["OUTSIDE", "CLIENT"]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"])

@@ -1,0 +1,1 @@
+"""The dashboards: every panel a row, written for Grafana by `ottla docs`."""

@@ -1,0 +1,1 @@
+"""The cluster of `compose/`, in real containers."""

@@ -1,0 +1,1 @@
+"""A real Prometheus looks at real nodes (`make observe`)."""
