@@ -1,0 +1,1 @@
+"""Ways to run a cluster so that it can be broken."""

@@ -1,0 +1,321 @@
+"""Every way between nodes, and from clients to nodes, as a small proxy that can be made ill.
+
+    node 1 ──▶ gate 1→2 ──▶ node 2         bytes of this connection from 1 to 2 fare as 1→2 says,
+    node 2 ──▶ gate 2→1 ──▶ node 1         those from 2 to 1 as 2→1 says, whoever dialled
+
+All gates live in one thread with a loop of its own; whoever calls may be in any other. A dead
+process must look dead through its gate: where nobody listens behind it, nobody listens at it
+either, so that a connection is refused and not merely closed. Unless the way is cut: then there is
+silence, and nothing else.
+
+Not here: what happens to bytes (`pipes.py`), who is cut off when (`nemesis/`).
+
+K1  a gate listens exactly while its target does, or while its way is cut in either direction
+K2  the two directions between two nodes are independent of each other
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from random import Random, SystemRandom
+from typing import Any, Final, TypeVar
+
+from ottla.chaos.backends.pipes import Direction, Pipe
+from ottla.chaos.ports import HarnessError, LinkFault
+
+HOST: Final = "127.0.0.1"
+# Below those that the system gives to outgoing connections, which would take a port that is free
+# for a moment.
+PORT_RANGE: Final = (12_000, 30_000)
+_PORT_TRIES: Final = 1000
+# Stands for all clients, where a node is asked for.
+CLIENTS: Final = -1
+_CALL_DEADLINE_S: Final = 10.0
+_LISTEN_POLL_S: Final = 0.02
+_BACKLOG: Final = 1024
+# On loopback a knock is answered at once, by the kernel.
+_KNOCK_S: Final = 0.2
+
+_T = TypeVar("_T")
+
+
+def take_port() -> socket.socket:
+    """Return a socket that has a port for itself, at which nobody listens."""
+    dice = SystemRandom()
+    for _ in range(_PORT_TRIES):
+        taken = socket.socket()
+        try:
+            taken.bind((HOST, dice.randrange(*PORT_RANGE)))
+        except OSError:
+            taken.close()
+        else:
+            # From now on, so that it was ours alone: connections of a gate that was shut may be
+            # there still when it opens again.
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            return taken
+    raise HarnessError(f"no free port was found between {PORT_RANGE[0]} and {PORT_RANGE[1]}")
+
+
+def is_listening(port: int) -> bool:
+    """Return whether somebody listens at a port, by knocking and going away again."""
+    with socket.socket() as knocking:
+        knocking.settimeout(_KNOCK_S)
+        return knocking.connect_ex((HOST, port)) == 0
+
+
+class _End(asyncio.Protocol):
+    """One of the two sockets of a connection through a gate."""
+
+    def __init__(self, out: Pipe, into: Pipe, ends: set[asyncio.Transport]) -> None:
+        self._out: Final = out
+        self._into: Final = into
+        self._ends: Final = ends
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._ends.add(transport)
+        self._out.attach_source(transport)
+        self._into.attach_sink(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._out.take(data)
+
+    def pause_writing(self) -> None:
+        self._into.sink_is_full(True)
+
+    def resume_writing(self) -> None:
+        self._into.sink_is_full(False)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        if self._transport is not None:
+            self._ends.discard(self._transport)
+        self._into.end()
+        self._out.take_end()
+
+
+class _Gate:
+    """Where one node is reached by another, or by clients."""
+
+    def __init__(
+        self, taken: socket.socket, target_port: int, there: Direction, back: Direction
+    ) -> None:
+        self.port: Final[int] = taken.getsockname()[1]
+        self.target_port: Final = target_port
+        self._there: Final = there
+        self._back: Final = back
+        self._socket: Final = taken
+        self._socket.setblocking(False)
+        self._loop: Final = asyncio.get_running_loop()
+        self._is_listening = False
+        self.is_target_up = False
+        self._ends: Final = set[asyncio.Transport]()
+        self._tasks: Final = set[asyncio.Task[None]]()
+
+    def find_target(self) -> None:
+        """Be open to others: the target listens."""
+        if not self.is_target_up:
+            self.is_target_up = True
+            self.settle()
+
+    def lose_target(self) -> None:
+        self.is_target_up = False
+        self.settle()
+
+    def settle(self) -> None:
+        """Listen or not, and end what must end, as the faults say now."""
+        faults = (self._there.fault, self._back.fault)
+        wants = self.is_target_up or any(one.is_cut for one in faults)
+        if wants and not self._is_listening:
+            self._socket.listen(_BACKLOG)
+            self._loop.add_reader(self._socket, self._greet)
+        elif self._is_listening and not wants:
+            self._loop.remove_reader(self._socket)
+            # The port stays ours, and whoever dials is refused.
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._is_listening = wants
+        if any(one.is_reset for one in faults):
+            self._reset()
+
+    def _reset(self) -> None:
+        for task in tuple(self._tasks):
+            task.cancel()
+        for transport in tuple(self._ends):
+            transport.abort()
+
+    def _greet(self) -> None:
+        with suppress(OSError):
+            near, _ = self._socket.accept()
+            if self._there.fault.is_reset or self._back.fault.is_reset:
+                near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                near.close()
+                return
+            task = self._loop.create_task(self._connect(near))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, near: socket.socket) -> None:
+        there, back = Pipe(self._there), Pipe(self._back)
+        try:
+            transport, _ = await self._loop.connect_accepted_socket(
+                lambda: _End(there, back, self._ends), near
+            )
+        except BaseException:
+            near.close()
+            raise
+        try:
+            await self._there.passable()
+            await self._dial(back, there)
+        except OSError:
+            # A refusal has to travel too.
+            await self._back.passable()
+            transport.abort()
+
+    async def _dial(self, back: Pipe, there: Pipe) -> None:
+        far = _End(back, there, self._ends)
+        await self._loop.create_connection(lambda: far, HOST, self.target_port)
+
+    def close(self) -> None:
+        self._reset()
+        if self._is_listening:
+            self._loop.remove_reader(self._socket)
+        self._socket.close()
+
+
+class Links:
+    """All gates, in a thread; opened once, closed once."""
+
+    def __init__(self, seed: int) -> None:
+        self._dice: Final = Random(seed)
+        self._loop: Final = asyncio.new_event_loop()
+        self._gates: Final = dict[tuple[int, int], _Gate]()
+        self._directions: Final = dict[tuple[int, int], Direction]()
+        # Nodes whose processes run, by the descriptor that tells of their end.
+        self._watched: Final = dict[int, int]()
+        self._looking: asyncio.Task[None] | None = None
+        self._failure: BaseException | None = None
+        self._thread: Final = threading.Thread(target=self._run, name="links", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    # -- for any thread --------------------------------------------------------------------------
+
+    def add(self, source: int, target: int, target_port: int) -> int:
+        """Open a way to a port of a node, for one other node or for `CLIENTS`; return its port."""
+
+        async def work() -> int:
+            directions = self._direction(source, target), self._direction(target, source)
+            gate = _Gate(take_port(), target_port, *directions)
+            self._gates[source, target] = gate
+            return gate.port
+
+        return self._call(work())
+
+    def set(self, source: int, target: int, fault: LinkFault) -> None:
+        """From now on, bytes from one to the other fare so."""
+
+        async def work() -> None:
+            self._direction(source, target).set(fault)
+            for pair in ((source, target), (target, source)):
+                if (gate := self._gates.get(pair)) is not None:
+                    gate.settle()
+
+        self._call(work())
+
+    def passed_bytes(self, source: int, target: int) -> int:
+        """Return how many bytes went from one to the other so far."""
+
+        async def work() -> int:
+            return self._direction(source, target).passed_bytes
+
+        return self._call(work())
+
+    def watch(self, node: int, pid: int) -> None:
+        """Let the gates of a node open when its process listens, and shut when it ends."""
+
+        async def work() -> None:
+            self._forget(node)
+            descriptor = os.pidfd_open(pid)
+            self._watched[node] = descriptor
+            self._loop.add_reader(descriptor, self._forget, node)
+            if self._looking is None or self._looking.done():
+                self._looking = self._loop.create_task(self._look())
+                self._looking.add_done_callback(self._note)
+
+        self._call(work())
+
+    def close(self) -> None:
+        async def work() -> None:
+            for node in tuple(self._watched):
+                self._forget(node)
+            for gate in self._gates.values():
+                gate.close()
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        if self._loop.is_closed():
+            return
+        self._failure = None
+        self._call(work())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_CALL_DEADLINE_S)
+        self._loop.close()
+
+    def _call(self, work: Coroutine[Any, Any, _T]) -> _T:
+        if self._failure is not None:
+            work.close()
+            raise HarnessError(f"the links failed: {self._failure!r}")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_CALL_DEADLINE_S)
+
+    # -- in the loop -----------------------------------------------------------------------------
+
+    def _note(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self._failure = task.exception()
+
+    def _direction(self, source: int, target: int) -> Direction:
+        found = self._directions.get((source, target))
+        if found is None:
+            found = Direction(Random(self._dice.randrange(1 << 32)))
+            self._directions[source, target] = found
+        return found
+
+    def _towards(self, node: int) -> list[_Gate]:
+        return [gate for (_, target), gate in self._gates.items() if target == node]
+
+    def _forget(self, node: int) -> None:
+        descriptor = self._watched.pop(node, None)
+        if descriptor is not None:
+            self._loop.remove_reader(descriptor)
+            os.close(descriptor)
+            for gate in self._towards(node):
+                gate.lose_target()
+
+    async def _look(self) -> None:
+        """See which targets have begun to listen, until all that run do."""
+        while waiting := self._waiting():
+            for port, gates in waiting.items():
+                if is_listening(port):
+                    for gate in gates:
+                        gate.find_target()
+            await asyncio.sleep(_LISTEN_POLL_S)
+
+    def _waiting(self) -> Mapping[int, list[_Gate]]:
+        """Return the gates that are shut to nodes that run, by where those will listen."""
+        found = dict[int, list[_Gate]]()
+        for node in self._watched:
+            for gate in self._towards(node):
+                if not gate.is_target_up:
+                    found.setdefault(gate.target_port, []).append(gate)
+        return found

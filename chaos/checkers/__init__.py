@@ -1,0 +1,107 @@
+"""Says of a run whether a replicated log kept its promises. This page is the specification.
+
+What is judged
+--------------
+
+Clients wrote values, each of them once and each different from all others, and read partitions.
+All they tried and saw is in a history (`history.py`): every operation has a beginning and an end,
+and came to `ok` (it happened), `fail` (it surely did not) or `unknown`. At the end, when everything
+was mended, every partition was read whole: from its leader and from each replica, before and after
+a restart of the whole cluster. Where the system tells more (its trace, the batches of its replicas,
+its logs), that is evidence too; where it does not, the rows that need it are *not judged*, which is
+no pass.
+
+Everything here is a function of `Evidence`. The same folder gives the same verdict for ever.
+
+Words
+-----
+
+promised
+    A value that was acknowledged with acks=all; also one of which an idempotent producer was told
+    that it is kept already (DUPLICATE_SEQUENCE_NUMBER), or where only the offset is not known.
+shown
+    An offset with its value, as any poll or any final read of a leader had it. Polls count
+    whatever became of them: a reader must never be shown what is not safe.
+known
+    An offset at which a value was shown, or for which one is promised.
+may be gone
+    Below the start offset of the log; or, in a compacted topic, a record whose key has a newer
+    known record, or a tombstone older than delete.retention.ms of whose key nothing is left.
+
+acks=1 promises that the leader has it: an offset that was acknowledged so may get another value
+when the leader changes, so such acknowledgements say nothing about offsets. acks=0 promises
+nothing. But once a reader was *shown* a record, it stays, however it was written.
+
+The rows
+--------
+
+V: the run is not valid. Counted: it happened, it is told, and it is allowed.
+
+ 1  inconsistent-offset   One offset was shown with two values; or it is promised for one value and
+                          was shown with another, or is promised for two.  V
+ 2  duplicate             A value was shown at two offsets.  V if its producer is idempotent, or
+                          sent it only once; counted if its producer itself sent it again.
+ 3  lost-write            Acknowledged at an offset below one that was shown, and never shown.
+                          V with acks=all. With acks=1: counted if the leader changed after it was
+                          sent, or if it was sent to a replaced leader within one session after the
+                          change, or if nobody can tell; else V. What acks=0 lost is told.
+ 4  unseen                Promised, and not in a final read of the leader: not at its offset or, if
+                          that is not known, nowhere.  V
+ 5  vanished-read         Shown by a poll, or by an earlier final read, and a final read has
+                          something else or nothing at that offset.  V in every acks mode
+ 6  aborted-read          A value whose send failed was shown, or is on a replica.  V
+ 7  phantom               A value was shown, or is on a replica, that nobody sent, that was sent to
+                          another partition, that was sent only later, or that is no payload of
+                          ours.  V
+ 8  int-poll-order        Inside one poll, a partition goes back, or passes over a known offset
+                          that may not be gone. Partitions that changed hands are left out.  V
+ 9  poll-order            The same from one successful poll of a process to its next; it may be
+                          elsewhere after assign, subscribe, seek or a crash, and goes on from
+                          there.  V; counted for members of groups
+10  nonmono-send          Of one process and partition, a later promised send has a lower offset. Of
+                          idempotent producers everything that was shown counts.  V
+11  realtime-order        A send that began after an offset was promised or polled lies at or below
+                          it. The log is linearizable.  V
+12  stale-ack             acks=all was answered by a node whose high watermark was not above the
+                          offset by then (its trace may be 10 ms late); or that knew all the while
+                          that fewer than the minimum were in sync.  V
+13  gap                   An offset from the start to the high watermark is missing in a final read
+                          of the leader, and is neither a control record nor may be gone.  V
+14  epoch-order           Leader epochs fall along the log, in a final read or on a replica.  V
+15  replica-divergence    Replicas differ below the high watermark, in any batch by offsets, epoch,
+                          size or checksum; one that is in sync ends below it; files are unsound. A
+                          difference above the high watermark is counted, and V in the last turn.
+16  lost-on-node          Promised, and not on a replica that is in sync at the end.  V
+17  two-leaders           Two nodes led, or appended, in one leader epoch of a partition: by the
+                          trace, by metadata that clients got, by who acknowledged records of it.
+                          Two processes live with one id.  V
+18  unclean-election      A new leader was neither in sync nor eligible in the state before, or the
+                          metadata call the election unclean.  V; counted where it is allowed
+19  min-isr-leak          acks=all was answered by a node whose metadata had fewer in sync than the
+                          minimum from the beginning of the send to its end.  V
+20  metadata-regress      In one life of a node, the version, the epoch of the controller, of a
+                          partition, of its leader or of a broker fell; or two nodes tell different
+                          things of one partition epoch.  V
+21  group-offsets         What a group committed went back although no reader was sent back, or is
+                          beyond the high watermark.  V
+22  transactions          There are none.
+23  log-scan              A node has logged a traceback, a broken invariant, or a line that calls
+                          itself critical; or it ended badly when it was asked to stop.  V; counted
+                          if the scenario announced it
+24  progress              Fewer than 100 acknowledged writes in 20 healthy seconds (unless hardly
+                          more were tried); or none, at all or in some partition, within the limit
+                          for recovery after everything was mended; or copies that do not come in
+                          sync after that; or a partition that cannot be read at the end.  V
+
+The whole run
+-------------
+
+It has *failed* if a row is broken; row 24 alone only if the harness worked. Else it is a *harness
+failure* if the harness failed anywhere. Else it is *inconclusive* if fewer writes were acknowledged
+than the scenario asks for, or if row 4 could not be judged. Else it has *passed*.
+
+A scenario may tolerate rows: then they are counted. A test of the judge names rows that it expects:
+then the run passes if at least one of these is broken, and no other.
+
+After the example of jepsen.tests.kafka and its anomalies; rows 5, 11 to 20 and 24 ask for more.
+"""

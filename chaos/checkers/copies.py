@@ -1,0 +1,103 @@
+"""Row 15: replicas hold the same batches, and files that are sound.
+
+Below the high watermark two replicas may not differ in anything. What lies above it was never
+promised, but when all is mended it has been cut off or has become the same: a difference there is
+counted once and broken if it is still there in the last turn.
+
+Cleaners work alone on each replica, so of a compacted topic only the leader epochs of batches that
+both have are compared; what must be left of it is row 16's concern.
+
+Not here: what of it was acknowledged (`keeping.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from ottla.chaos.checkers.case import Case
+from ottla.chaos.checkers.findings import Findings, not_judged, ruled
+from ottla.chaos.checkers.traced import Traced
+from ottla.chaos.evidence import BatchPrint, ReplicaPrint, Verdict
+from ottla.chaos.history import Place
+
+
+def judge_copies(case: Case, traced: Traced | None) -> Iterator[Verdict]:
+    evidence = case.evidence
+    if evidence.replicas is None and evidence.offline is None:
+        yield not_judged(15, "replicas cannot be looked into")
+        return
+    broken, counted = Findings(), Findings()
+    groups = defaultdict[tuple[Place, int], list[ReplicaPrint]](list)
+    for one in evidence.replicas or ():
+        groups[one.place, one.turn].append(one)
+    last_turn = max((turn for _, turn in groups), default=0)
+    for (place, turn), replicas in sorted(groups.items()):
+        replicas.sort(key=lambda one: one.node)
+        if case.is_compacted(place):
+            _compare_epochs(replicas, broken)
+            continue
+        _find_short(replicas, traced, broken, counted)
+        _compare(replicas, broken, broken if turn == last_turn else counted)
+    allowed = [re.compile(one) for one in evidence.facts.allowed_log]
+    for node, problems in sorted((evidence.offline or {}).items()):
+        for problem in problems:
+            is_meant = any(one.search(problem) for one in allowed)
+            (counted if is_meant else broken).add(f"files of node {node}: {problem}")
+    yield ruled(15, broken, counted)
+
+
+def _high_watermark(replicas: Sequence[ReplicaPrint]) -> int:
+    return max(one.high_watermark for one in replicas)
+
+
+def _find_short(
+    replicas: Sequence[ReplicaPrint],
+    traced: Traced | None,
+    broken: Findings,
+    counted: Findings,
+) -> None:
+    """A replica that ends below the high watermark is wrong if it counts as in sync."""
+    committed = _high_watermark(replicas)
+    for one in replicas:
+        end = one.batches[-1].last_offset + 1 if one.batches else one.start_offset
+        if end < committed:
+            is_wrong = traced is None or traced.is_in_sync(one.place, one.node)
+            told = f"{one.place} ends at {end} on node {one.node}, below {committed}"
+            (broken if is_wrong else counted).add(told)
+
+
+def _compare(replicas: Sequence[ReplicaPrint], below: Findings, above: Findings) -> None:
+    """Compare each with the longest: of two that differ, one differs from that one."""
+    committed = _high_watermark(replicas)
+    start = max(one.start_offset for one in replicas)
+    longest = max(replicas, key=lambda one: _end(_by_offset(one, start)))
+    whole = _by_offset(longest, start)
+    for one in replicas:
+        mine = _by_offset(one, start)
+        end = _end(mine)
+        for offset in sorted(mine.keys() | whole.keys()):
+            if offset < end and mine.get(offset) != whole.get(offset):
+                told = f"{one.place} differs at {offset} on nodes {one.node} and {longest.node}"
+                (below if offset < committed else above).add(told)
+                break
+
+
+def _by_offset(replica: ReplicaPrint, start: int) -> dict[int, BatchPrint]:
+    return {one.base_offset: one for one in replica.batches if one.last_offset >= start}
+
+
+def _end(batches: dict[int, BatchPrint]) -> int:
+    return max((one.last_offset + 1 for one in batches.values()), default=0)
+
+
+def _compare_epochs(replicas: Sequence[ReplicaPrint], broken: Findings) -> None:
+    for first, second in combinations(replicas, 2):
+        mine = {one[:2]: one.leader_epoch for one in first.batches}
+        for one in second.batches:
+            if mine.get(one[:2], one.leader_epoch) != one.leader_epoch:
+                nodes = f"nodes {first.node} and {second.node}"
+                broken.add(f"{first.place} {one.base_offset} has two leader epochs on {nodes}")
+                break

@@ -1,0 +1,75 @@
+"""Judges a run: 24 verdicts, and what the run is as a whole.
+
+Not here: how each row is judged; the docstring of the package says it.
+
+J1  every row has one verdict, in the order of their numbers
+J2  a run passes only if the harness did its work, enough was acknowledged, all of that was looked
+    for at the end, and nothing is broken that should not be
+J3  a harness that failed makes nothing right: what clients saw before stays broken. But of how fast
+    the system recovers it says nothing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ottla.chaos.checkers.case import Case, case_of
+from ottla.chaos.checkers.contents import judge_contents
+from ottla.chaos.checkers.copies import judge_copies
+from ottla.chaos.checkers.groups import judge_groups
+from ottla.chaos.checkers.health import judge_health
+from ottla.chaos.checkers.keeping import judge_keeping
+from ottla.chaos.checkers.leading import judge_leading
+from ottla.chaos.checkers.order import judge_order
+from ottla.chaos.checkers.rows import ROWS
+from ottla.chaos.checkers.shape import judge_shape
+from ottla.chaos.checkers.traced import Traced
+from ottla.chaos.evidence import Evidence, Outcome, Ruling, Verdict
+from ottla.chaos.history import Kind
+from ottla.proto.errors import ensure
+
+_PROGRESS: Final = 24
+
+
+def judge(evidence: Evidence) -> list[Verdict]:
+    """Return a verdict for every row."""
+    case = case_of(evidence)
+    # A trace without a line tells as little as none.
+    traced = Traced(evidence.trace) if evidence.trace else None
+    verdicts = sorted(_verdicts(case, traced), key=lambda one: one.row)
+    ensure([one.row for one in verdicts] == list(ROWS), "J1: every row has one verdict")
+    return [_tolerated(one) if one.row in evidence.facts.tolerated else one for one in verdicts]
+
+
+def _verdicts(case: Case, traced: Traced | None) -> Iterator[Verdict]:
+    yield from judge_contents(case)
+    yield from judge_keeping(case, traced)
+    yield from judge_order(case)
+    yield from judge_shape(case)
+    yield from judge_copies(case, traced)
+    yield from judge_leading(case, traced)
+    yield from judge_groups(case)
+    yield from judge_health(case)
+
+
+def _tolerated(verdict: Verdict) -> Verdict:
+    is_broken = verdict.ruling is Ruling.BROKEN
+    return replace(verdict, ruling=Ruling.COUNTED) if is_broken else verdict
+
+
+def outcome(evidence: Evidence, verdicts: Sequence[Verdict]) -> Outcome:
+    """Return what the whole run is (J2, J3)."""
+    broken = {one.row for one in verdicts if one.ruling is Ruling.BROKEN}
+    expected = set(evidence.facts.expected)
+    if evidence.harness_failures:
+        return Outcome.FAILED if broken - expected - {_PROGRESS} else Outcome.HARNESS
+    # A test of the judge: it must find what was put there, and nothing else.
+    if broken - expected or (expected and not broken):
+        return Outcome.FAILED
+    count = sum(1 for one in evidence.events if one.function == "send" and one.kind is Kind.OK)
+    unseen = next(one for one in verdicts if one.name == ROWS[4].name)
+    if count < evidence.facts.ok_min or unseen.ruling is Ruling.NOT_JUDGED:
+        return Outcome.INCONCLUSIVE
+    return Outcome.PASSED

@@ -1,0 +1,1 @@
+"""Breaks what runs, as a plan says, and mends it again."""

@@ -1,0 +1,237 @@
+"""Stories in several acts, each of which once lost somebody's data.
+
+Not here: single faults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from ottla.chaos.clock import NeverHappenedError, wait_until
+from ottla.chaos.history import Place
+from ottla.chaos.nemesis.admin import elect_unclean
+from ottla.chaos.nemesis.kind import Kind
+from ottla.chaos.nemesis.networks import CUT, between, set_ways
+from ottla.chaos.nemesis.nodes import go_on, hang
+from ottla.chaos.nemesis.plan import Step
+from ottla.chaos.nemesis.scene import HEAL, INJECT, NOTE, Scene
+from ottla.chaos.nemesis.view import Seen
+from ottla.chaos.ports import WHOLE, HarnessError, Means
+
+_SHRINK_S: Final = 20.0
+Swap = Callable[[Scene, Sequence[int]], None]
+
+
+def _cut_off(scene: Scene, nodes: Sequence[int]) -> None:
+    others = [one for one in scene.everybody if one not in nodes]
+    set_ways(scene, between(nodes, others), CUT)
+
+
+def _join(scene: Scene, nodes: Sequence[int]) -> None:
+    set_ways(scene, between(nodes, scene.everybody), WHOLE)
+
+
+@contextmanager
+def _told(scene: Scene, fault: str, targets: Sequence[int]) -> Iterator[None]:
+    scene.tell(fault, INJECT, targets)
+    try:
+        yield
+    finally:
+        scene.tell(fault, HEAL, targets)
+
+
+def _wait_or_tell(scene: Scene, holds: Callable[[], bool], what: str) -> None:
+    try:
+        wait_until(holds, _SHRINK_S, what)
+    except NeverHappenedError:
+        scene.tell("never", NOTE, what=what)
+
+
+def power_then_kill(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
+    """C13: a follower loses power and is back at once; before anybody looks, the leader dies.
+
+    1. The follower is in sync, and what it had not synced is gone.
+    2. It starts again within its session, so nobody was told that it was away.
+    3. The leader dies. If the follower may lead as it is, what it lost is lost.
+    """
+    leader, follower = targets
+    with _told(scene, "power", [follower]):
+        scene.backend.cut_power([follower])
+        scene.begin([follower])
+    with _told(scene, "kill", [leader]):
+        scene.backend.kill([leader])
+        yield
+        scene.begin([leader])
+
+
+def _swap(scene: Scene, step: Step, away: Swap, back: Swap, fault: str) -> Iterator[None]:
+    """Lose sight of A; lose C's power; then see A and C, and lose sight of the rest."""
+    drawn = list(scene.backend.nodes)
+    scene.dice.shuffle(drawn)
+    few = (len(drawn) - 1) // 2
+    first, victim, rest = drawn[:few], drawn[few], drawn[few + 1 :]
+    with _told(scene, fault, first):
+        away(scene, first)
+        scene.last(step.for_s)
+        scene.tell("power", INJECT, [victim])
+        scene.backend.cut_power([victim])
+        back(scene, first)
+    with _told(scene, fault, rest):
+        away(scene, rest)
+        scene.begin([victim])
+        scene.tell("power", HEAL, [victim])
+        yield
+        back(scene, rest)
+
+
+def part_kill(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
+    """C14: what a majority acknowledged must be with every majority that comes after it."""
+    return _swap(scene, step, _cut_off, _join, "isolate")
+
+
+def pause_kill(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
+    """C15: the same with nodes that hang."""
+    return _swap(scene, step, hang, go_on, "pause")
+
+
+def last_standing(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
+    """C16: the leader is alone in sync when its power fails, and the others come back first.
+
+    Nobody may lead then, unless they hold everything that was acknowledged.
+    """
+    place, seen = _chosen(scene)
+    first, second = (node for node in seen.replicas if node != seen.leader)
+    with _told(scene, "isolate", [first]):
+        _cut_off(scene, [first])
+        _wait_or_tell(scene, lambda: first not in _isr(scene, place), f"{first} is out of sync")
+        with _told(scene, "isolate", [second]):
+            _cut_off(scene, [second])
+            _wait_or_tell(scene, lambda: second not in _isr(scene, place), f"{second} is out")
+            scene.last(step.for_s)
+            scene.tell("power", INJECT, [seen.leader])
+            scene.backend.cut_power([seen.leader])
+            _join(scene, [first, second])
+    yield
+    scene.begin([seen.leader])
+    scene.tell("power", HEAL, [seen.leader])
+
+
+def stale_leader(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
+    """A follower misses what was acknowledged, and is then the only one that is left.
+
+    It must not lead. With `unclean.leader.election.enable` it does, and that loses records.
+    """
+    place, seen = _chosen(scene)
+    stale, *others = (node for node in seen.replicas if node != seen.leader)
+    gone = (seen.leader, *others)
+    with _told(scene, "isolate", [stale]):
+        _cut_off(scene, [stale])
+        _wait_or_tell(scene, lambda: stale not in _isr(scene, place), f"{stale} is out of sync")
+        scene.last(step.for_s)
+        scene.tell("kill", INJECT, gone)
+        scene.backend.kill(gone)
+        _join(scene, [stale])
+    yield
+    scene.begin(gone)
+    scene.tell("kill", HEAL, gone)
+
+
+def _chosen(scene: Scene) -> tuple[Place, Seen]:
+    """Return a partition of which all three copies are in sync."""
+    whole = [(k, v) for k, v in scene.led().items() if v.is_whole and len(v.replicas) == 3]
+    if not whole:
+        raise HarnessError("no partition has three copies in sync")
+    return scene.dice.choice(sorted(whole))
+
+
+def _isr(scene: Scene, place: Place) -> tuple[int, ...]:
+    seen = scene.view().get(place)
+    return () if seen is None else seen.isr
+
+
+def swizzle(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
+    """C25: one node after the other is cut off, and joined again in another order."""
+    clogged = scene.dice.sample(scene.everybody, k=max(2, len(scene.everybody) - 1))
+    pause_s = step.for_s / len(clogged)
+    for node in clogged:
+        scene.tell("isolate", INJECT, [node])
+        _cut_off(scene, [node])
+        scene.last(pause_s)
+    yield
+    scene.dice.shuffle(clogged)
+    still = list(clogged)
+    for node in clogged:
+        still.remove(node)
+        # Those that are cut off still stay so.
+        set_ways(
+            scene, between([node], [one for one in scene.everybody if one not in still]), WHOLE
+        )
+        scene.tell("isolate", HEAL, [node])
+        scene.last(pause_s)
+
+
+def dark(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
+    """C12 without syncing: all lose power; what nobody may lead is led by whoever is there."""
+    with _told(scene, "power", scene.everybody):
+        scene.backend.cut_power(scene.everybody)
+        scene.begin(scene.everybody)
+        scene.wait_ready(scene.everybody)
+    scene.last(step.for_s)
+    elect_unclean(scene)
+    yield
+
+
+_LINKS_AND_POWER: Final = frozenset({Means.LINKS, Means.POWER})
+KINDS: Final = (
+    Kind(
+        "power-then-kill",
+        "a follower loses power and is back at once; then the leader is killed",
+        frozenset({Means.POWER, Means.KILL}),
+        power_then_kill,
+        is_script=True,
+    ),
+    Kind(
+        "part-kill",
+        "cut off A, cut C's power, see A and C again and not the rest",
+        _LINKS_AND_POWER,
+        part_kill,
+        is_script=True,
+    ),
+    Kind(
+        "pause-kill",
+        "the same with nodes that hang",
+        frozenset({Means.PAUSE, Means.POWER}),
+        pause_kill,
+        is_script=True,
+    ),
+    Kind(
+        "last-standing",
+        "a leader alone in sync loses power, and the others come back first",
+        _LINKS_AND_POWER,
+        last_standing,
+        is_script=True,
+    ),
+    Kind(
+        "stale-leader",
+        "a follower that lacks what was acknowledged is the only one left",
+        frozenset({Means.LINKS, Means.KILL}),
+        stale_leader,
+        is_script=True,
+    ),
+    Kind(
+        "swizzle",
+        "nodes are cut off one by one, and joined in another order",
+        frozenset({Means.LINKS}),
+        swizzle,
+        is_script=True,
+    ),
+    Kind(
+        "dark",
+        "all lose power; then an unclean election of what nobody leads",
+        frozenset({Means.POWER, Means.UNCLEAN}),
+        dark,
+        is_script=True,
+    ),
+)

@@ -1,0 +1,99 @@
+"""Who leads what, who is in sync: asked of the nodes themselves, past all links that are ill.
+
+Not here: what clients see of it (`runner/`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ottla.chaos.history import Place
+from ottla.clients.connection import Connection
+from ottla.proto.errors import ErrorCode, OttlaError
+from ottla.proto.kafka.apis import METADATA, ApiRow
+from ottla.proto.kafka.message import Message
+from ottla.proto.kafka.uuids import ZERO_UUID
+
+_ANSWER_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A partition as a node tells of it."""
+
+    leader: int
+    epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        return self.leader >= 0 and set(self.isr) == set(self.replicas)
+
+
+View = Mapping[Place, Seen]
+
+
+async def call(
+    address: str, row: ApiRow, fields: Mapping[str, Any], timeout_s: float = _ANSWER_S
+) -> Message | None:
+    """Return what a node answers; None if it does not."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(timeout_s):
+            line = await Connection.open(
+                host, int(port), connect_timeout_s=timeout_s, request_timeout_s=timeout_s
+            )
+            try:
+                return await line.call(row, fields)
+            finally:
+                line.abort()
+    except (TimeoutError, OttlaError):
+        return None
+
+
+def ask(address: str, row: ApiRow, fields: Mapping[str, Any], timeout_s: float) -> Message | None:
+    """Return what a node answers, from a thread without a loop."""
+    return asyncio.run(call(address, row, fields, timeout_s))
+
+
+def look(addresses: Mapping[int, str], topics: Collection[str]) -> dict[int, View]:
+    """Return what each node tells that answers."""
+    fields = {
+        "topics": [{"name": name, "topic_id": ZERO_UUID} for name in topics],
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": False,
+    }
+
+    async def everybody() -> list[Message | None]:
+        asked = (call(address, METADATA, fields) for address in addresses.values())
+        return await asyncio.gather(*asked)
+
+    answers = zip(addresses, asyncio.run(everybody()), strict=True)
+    return {node: view_in(answer) for node, answer in answers if answer is not None}
+
+
+def view_in(answer: Message) -> View:
+    return {
+        Place(topic.name, part.partition_index): Seen(
+            part.leader_id, part.leader_epoch, tuple(part.replica_nodes), tuple(part.isr_nodes)
+        )
+        for topic in answer.topics
+        if topic.error_code == ErrorCode.NONE
+        for part in topic.partitions
+    }
+
+
+def newest(views: Mapping[int, View]) -> View:
+    """Return of each partition what the one with the newest leader epoch tells."""
+    found = dict[Place, Seen]()
+    for node, view in views.items():
+        for place, seen in view.items():
+            known = found.get(place)
+            # Among equals the leader knows best.
+            if known is None or (seen.epoch, seen.leader == node) > (known.epoch, False):
+                found[place] = seen
+    return found

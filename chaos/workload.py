@@ -1,0 +1,342 @@
+"""Who does what to a cluster while it is being broken: plans, drawn from a seed.
+
+A workload is topics and processes. A process does one thing at a time, at its own pace, and draws
+what comes next from dice of its own: the same seed gives every process the same list of things to
+do, however long each takes.
+
+| name | what it is |
+| --- | --- |
+| W1   | two topics of three partitions; six producers with acks=all, three consumers |
+| W1S  | the same with segments that roll every second and are soon deleted from the front |
+| W2   | the same as W1 with acks=0, 1 and all, by lot |
+| W4   | the same two topics; librdkafka, idempotent, retrying; consumers of both kinds |
+| W5   | topics made, grown, changed and deleted, some again under the same name |
+| WC   | a compacted topic with few keys |
+
+Names are joined by `+`. Group consumers (W3) come with groups.
+
+Half of the raw producers are stubborn: they stay with the leader that they know until it refuses
+or falls silent, as long as a patient client does. They are the ones that a leader without a mandate
+could deceive.
+
+Not here: how it is done (`runner/`).
+
+W1  the same name, seed and nodes give the same plan, and the same list of draws of each process
+W2  every partition of a plan has a process that reads it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from random import Random
+from typing import Final, NamedTuple
+
+from ottla.chaos.history import Place
+from ottla.proto.errors import ConfigError
+
+ALL: Final = -1
+COPIES: Final = 3
+_PARTITIONS: Final = 3
+_LANES: Final = 4
+# One poll of so many goes back to records that were read already.
+_REWIND_ONE_OF: Final = 64
+# One write of so many to a compacted topic deletes its key.
+_TOMBSTONE_ONE_OF: Final = 12
+
+
+class Client(Enum):
+    """What kind of client a process is."""
+
+    RAW_PRODUCER = "raw producer"
+    RAW_CONSUMER = "raw consumer"
+    LIBRDKAFKA_PRODUCER = "librdkafka producer"
+    LIBRDKAFKA_CONSUMER = "librdkafka consumer"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """A topic that is there before anything else happens."""
+
+    name: str
+    # For each partition its nodes; the first of them is to lead it.
+    assignments: tuple[tuple[int, ...], ...]
+    options: Mapping[str, str]
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        return tuple(Place(self.name, index) for index in range(len(self.assignments)))
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.options.get("cleanup.policy", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessPlan:
+    """One process; a librdkafka producer is as many as it has lanes."""
+
+    name: str
+    client: Client
+    # Decides all that it draws.
+    seed: str
+    places: tuple[Place, ...] = ()
+    per_s: float = 10.0
+    # By lot for each write.
+    acks: tuple[int, ...] = (ALL,)
+    # Records have keys, which few share.
+    is_keyed: bool = False
+    is_stubborn: bool = False
+    is_idempotent: bool = False
+    lanes: int = 1
+
+
+class SendDraw(NamedTuple):
+    """What a producer does next."""
+
+    place: Place
+    acks: int
+    # The key is deleted.
+    is_tombstone: bool = False
+
+
+class Churn(Enum):
+    """A step in the short life of a topic."""
+
+    CREATE = "create"
+    WRITE = "write"
+    GROW = "grow"
+    MIN_ISR_1 = "min.insync.replicas=1"
+    MIN_ISR_2 = "min.insync.replicas=2"
+    DELETE = "delete"
+    # Made again at once, under the same name.
+    CREATE_AGAIN = "create again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadPlan:
+    """All topics and all processes of a run."""
+
+    name: str
+    seed: int
+    nodes: tuple[int, ...]
+    topics: tuple[TopicPlan, ...]
+    processes: tuple[ProcessPlan, ...] = field(default=())
+
+    def options(self) -> dict[str, dict[str, str]]:
+        return {topic.name: dict(topic.options) for topic in self.topics}
+
+
+def plan_for(name: str, seed: int, nodes: Sequence[int], *, pace: float = 1.0) -> WorkloadPlan:
+    """Return the plan of a workload, or of several joined by `+`.
+
+    A run of hours has a pace below 1: its history is read into memory to be judged.
+    """
+    parts = name.split("+")
+    unknown = [part for part in parts if part not in _MAKERS]
+    if unknown:
+        raise ConfigError(
+            f"There is no workload {unknown[0]!r}; there are {', '.join(sorted(_MAKERS))}."
+        )
+    topics, processes = dict[str, TopicPlan](), list[ProcessPlan]()
+    for part in dict.fromkeys(parts):
+        made_topics, made_processes = _MAKERS[part](part, seed, tuple(nodes))
+        topics |= {topic.name: topic for topic in made_topics}
+        processes += made_processes
+    return WorkloadPlan(
+        name=name,
+        seed=seed,
+        nodes=tuple(nodes),
+        topics=tuple(topics.values()),
+        processes=tuple(replace(one, per_s=one.per_s * pace) for one in processes),
+    )
+
+
+def workload_names() -> list[str]:
+    return sorted(_MAKERS)
+
+
+# ── Draws ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def sends(process: ProcessPlan) -> Iterator[SendDraw]:
+    """Yield what a producer does, without end."""
+    dice = Random(process.seed)
+    while True:
+        place, acks = dice.choice(process.places), dice.choice(process.acks)
+        is_tombstone = process.is_keyed and dice.randrange(_TOMBSTONE_ONE_OF) == 0
+        yield SendDraw(place, acks, is_tombstone)
+
+
+def rewinds(process: ProcessPlan) -> Iterator[int]:
+    """Yield, for each poll, by how many records the consumer goes back before it; mostly 0."""
+    dice = Random(process.seed)
+    while True:
+        yield dice.randint(1, 300) if dice.randrange(_REWIND_ONE_OF) == 0 else 0
+
+
+def churns(process: ProcessPlan) -> Iterator[list[Churn]]:
+    """Yield lives of topics, without end; each begins with its creation."""
+    dice = Random(process.seed)
+    middle = (Churn.GROW, Churn.MIN_ISR_1, Churn.MIN_ISR_2, Churn.WRITE)
+    while True:
+        steps = [Churn.CREATE, Churn.WRITE, *dice.choices(middle, k=dice.randint(1, 4))]
+        if dice.random() < 0.4:
+            steps += [Churn.DELETE, Churn.CREATE_AGAIN, Churn.WRITE, Churn.WRITE]
+        # Most go, so that the cluster stays small.
+        if dice.randrange(4):
+            steps.append(Churn.DELETE)
+        yield steps
+
+
+# ── Makers ────────────────────────────────────────────────────────────────────────────────────
+
+_Made = tuple[list[TopicPlan], list[ProcessPlan]]
+
+
+def rotations(nodes: Sequence[int], partitions: int, first: int = 0) -> tuple[tuple[int, ...], ...]:
+    """Return for each partition its replicas, so that every node is first of some."""
+    count = min(COPIES, len(nodes))
+    return tuple(
+        tuple(nodes[(first + index + step) % len(nodes)] for step in range(count))
+        for index in range(partitions)
+    )
+
+
+def _topics(
+    names: Sequence[str], nodes: Sequence[int], options: Mapping[str, str] | None = None
+) -> list[TopicPlan]:
+    least = min(2, len(nodes))
+    chosen = {"min.insync.replicas": str(least), **(options or {})}
+    return [
+        TopicPlan(name=name, assignments=rotations(nodes, _PARTITIONS, at), options=chosen)
+        for at, name in enumerate(names)
+    ]
+
+
+def _places(topics: Sequence[TopicPlan]) -> tuple[Place, ...]:
+    return tuple(place for topic in topics for place in topic.places)
+
+
+def _seed(seed: int, name: str) -> str:
+    return f"{seed}/{name}"
+
+
+def _raw_producers(
+    prefix: str, count: int, seed: int, places: tuple[Place, ...], **more: object
+) -> list[ProcessPlan]:
+    return [
+        ProcessPlan(
+            name=(name := f"{prefix}{number}"),
+            client=Client.RAW_PRODUCER,
+            seed=_seed(seed, name),
+            places=places,
+            is_stubborn=number % 2 == 0,
+            **more,  # type: ignore[arg-type]  # the callers below give what a plan has
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+def _consumers(
+    prefix: str,
+    count: int,
+    seed: int,
+    places: tuple[Place, ...],
+    client: Client = Client.RAW_CONSUMER,
+) -> list[ProcessPlan]:
+    """Return consumers of which each reads most partitions, and at least two read each."""
+    return [
+        ProcessPlan(
+            name=(name := f"{prefix}{number + 1}"),
+            client=client,
+            seed=_seed(seed, name),
+            places=tuple(one for at, one in enumerate(places) if count < 3 or at % count != number),
+            per_s=8.0,
+            is_stubborn=number == 0,
+        )
+        for number in range(count)
+    ]
+
+
+def _w1(name: str, seed: int, nodes: tuple[int, ...]) -> _Made:
+    topics = _topics(("orders", "events"), nodes)
+    return topics, [
+        *_raw_producers("w", 6, seed, _places(topics), per_s=40.0),
+        *_consumers("c", 3, seed, _places(topics)),
+    ]
+
+
+def _w1s(name: str, seed: int, nodes: tuple[int, ...]) -> _Made:
+    small = {
+        "segment.ms": "1000",
+        "retention.ms": "20000",
+        "file.delete.delay.ms": "1000",
+        "index.interval.bytes": "200",
+    }
+    topics = _topics(("rolling-a", "rolling-b"), nodes, small)
+    return topics, [
+        *_raw_producers("s", 6, seed, _places(topics), per_s=40.0),
+        *_consumers("sc", 3, seed, _places(topics)),
+    ]
+
+
+def _w2(name: str, seed: int, nodes: tuple[int, ...]) -> _Made:
+    topics = _topics(("orders", "events"), nodes)
+    return topics, [
+        *_raw_producers("m", 6, seed, _places(topics), per_s=40.0, acks=(0, 1, 1, ALL, ALL)),
+        *_consumers("mc", 3, seed, _places(topics)),
+    ]
+
+
+def _w4(name: str, seed: int, nodes: tuple[int, ...]) -> _Made:
+    topics = _topics(("orders", "events"), nodes)
+    producers = [
+        ProcessPlan(
+            name=(own := f"k{number}"),
+            client=Client.LIBRDKAFKA_PRODUCER,
+            seed=_seed(seed, own),
+            places=_places(topics),
+            per_s=110.0,
+            is_idempotent=True,
+            lanes=_LANES,
+        )
+        for number in (1, 2)
+    ]
+    return topics, [
+        *producers,
+        *_consumers("kr", 1, seed, _places(topics)),
+        *_consumers("kc", 1, seed, _places(topics), Client.LIBRDKAFKA_CONSUMER),
+    ]
+
+
+def _w5(name: str, seed: int, nodes: tuple[int, ...]) -> _Made:
+    churn = [
+        ProcessPlan(
+            name=(own := f"a{number}"), client=Client.ADMIN, seed=_seed(seed, own), per_s=5.0
+        )
+        for number in (1, 2)
+    ]
+    return [], churn
+
+
+def _wc(name: str, seed: int, nodes: tuple[int, ...]) -> _Made:
+    compacted = {
+        "cleanup.policy": "compact",
+        "segment.ms": "1000",
+        "min.cleanable.dirty.ratio": "0.01",
+        "min.compaction.lag.ms": "0",
+        "max.compaction.lag.ms": "2000",
+        "delete.retention.ms": "1000",
+        "file.delete.delay.ms": "1000",
+    }
+    topics = _topics(("latest",), nodes, compacted)
+    return topics, [
+        *_raw_producers("l", 2, seed, _places(topics), per_s=30.0, is_keyed=True),
+        *_consumers("lc", 1, seed, _places(topics)),
+    ]
+
+
+_MAKERS: Final = {"W1": _w1, "W1S": _w1s, "W2": _w2, "W4": _w4, "W5": _w5, "WC": _wc}

@@ -1,0 +1,69 @@
+"""Row 15: replicas that differ, and replicas that only look so."""
+
+from __future__ import annotations
+
+from ottla.chaos.evidence import Ruling
+from tests.unit.chaos.story import Story, broken, counted, rows
+
+SAME = {0: 50, 1: 51, 2: 52}
+
+
+def test_replicas_with_the_same_batches_hold_the_same() -> None:
+    story = Story().holds(1, SAME, end=3).holds(2, SAME, end=3).holds(3, SAME, end=2)
+    assert not broken(story)
+    assert not counted(story)
+
+
+def test_another_checksum_below_the_high_watermark_breaks_row_15() -> None:
+    story = Story().holds(1, SAME, end=3).holds(2, SAME | {1: 99}, end=2)
+    assert broken(story) == {15}
+
+
+def test_another_epoch_below_the_high_watermark_breaks_row_15() -> None:
+    assert broken(Story().holds(1, SAME, end=3).holds(2, SAME, end=3, epoch=1)) == {15}
+
+
+def test_two_replicas_that_differ_are_found_though_the_one_between_them_is_short() -> None:
+    story = Story().obeyed(1, 0, leader=1, isr=[1, 3])
+    story.holds(1, SAME, end=3).holds(2, {}, end=0).holds(3, SAME | {2: 99}, end=3)
+    assert broken(story) == {15}
+
+
+def test_a_replica_in_sync_that_ends_below_the_high_watermark_breaks_row_15() -> None:
+    assert broken(Story().holds(1, SAME, end=3).holds(2, {0: 50, 1: 51}, end=2)) == {15}
+
+
+def test_a_short_replica_that_is_not_in_sync_is_counted() -> None:
+    story = Story().obeyed(1, 0, leader=1, isr=[1])
+    story.holds(1, SAME, end=3).holds(2, {0: 50, 1: 51}, end=2)
+    assert not broken(story)
+    assert counted(story) == {15}
+
+
+def test_above_the_high_watermark_replicas_may_differ_for_a_while() -> None:
+    story = Story().holds(1, SAME, end=2, turn=1).holds(2, SAME | {2: 99}, end=2, turn=1)
+    assert broken(story) == {15}, "it never ended"
+    story.holds(1, SAME, end=3, turn=2).holds(2, SAME, end=3, turn=2)
+    assert not broken(story)
+    assert counted(story) == {15}
+
+
+def test_one_replica_may_hold_more_than_is_committed() -> None:
+    assert not broken(Story().holds(1, SAME, end=2).holds(2, {0: 50, 1: 51}, end=2))
+
+
+def test_cleaners_may_leave_different_batches() -> None:
+    story = Story(topics={"t": {"cleanup.policy": "compact"}}).sent("w-1", 2)
+    story.read({2: "w-1"}, start=0).holds(1, SAME, end=3).holds(2, {2: 77}, end=3)
+    assert not broken(story)
+    assert broken(story.holds(3, {2: 77}, end=3, epoch=4)) == {15}
+
+
+def test_unsound_files_break_row_15_unless_the_scenario_made_them() -> None:
+    story = Story(allowed_log=("wrong checksum",)).unsound(2, "t-0: wrong checksum at 5")
+    assert not broken(story)
+    assert broken(story.unsound(3, "t-0: an offset is missing")) == {15}
+
+
+def test_without_a_look_inside_row_15_is_not_judged() -> None:
+    assert {15, 16} <= rows(Story().sent("w-1", 0), Ruling.NOT_JUDGED)

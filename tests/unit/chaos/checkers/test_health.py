@@ -1,0 +1,157 @@
+"""Rows 23 and 24: logs and times that are wrong, and some that only look so."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import pytest
+
+from ottla.chaos.evidence import Ruling
+from ottla.chaos.history import Place
+from tests.unit.chaos.story import Story, broken, counted, rows
+
+# ── 23: logs ──────────────────────────────────────────────────────────────────────────────────
+
+TRACEBACK = (
+    "12:00:00.000 ERROR node.life task_failed",
+    "    | Traceback (most recent call last):",
+    '    |   File "x.py", line 1, in f',
+    "    | OSError: [Errno 5] Input/output error",
+    "12:00:01.000 INFO  node.life stopped",
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Traceback (most recent call last):",
+        "12:00:00.000 ERROR node.x failed why=InvariantError",
+        "12:00:00 CRITICAL something",
+        "Fatal Python error: Segmentation fault",
+    ],
+)
+def test_a_line_of_what_must_not_be_breaks_row_23(line: str) -> None:
+    assert broken(Story().said(1, "all is well", line)) == {23}
+
+
+def test_plain_errors_are_no_violation() -> None:
+    line = "12:00:00.000 ERROR replication.puller stream_broken why='connection refused'"
+    assert not broken(Story().said(1, line, "12:00:00.000 INFO node critical_section=no"))
+
+
+def test_a_traceback_is_one_finding_and_is_excused_by_what_is_in_it() -> None:
+    (verdict,) = (one for one in Story().said(1, *TRACEBACK).verdicts() if one.row == 23)
+    assert verdict.ruling is Ruling.BROKEN
+    assert verdict.count == 1
+    story = Story(allowed_log=("Input/output error",)).said(1, *TRACEBACK)
+    assert not broken(story)
+    assert counted(story) == {23}
+
+
+def test_a_node_that_ends_badly_when_it_is_asked_to_breaks_row_23() -> None:
+    assert broken(Story().said(1).fault("exit", "note", 1, codes=[1])) == {23}
+    story = Story().said(1).fault("ended", "note", 1, exit_code=70)
+    assert not broken(story)
+    assert counted(story) == {23}
+
+
+def test_without_logs_row_23_is_not_judged() -> None:
+    assert 23 in rows(Story(), Ruling.NOT_JUDGED)
+
+
+# ── 24: progress ──────────────────────────────────────────────────────────────────────────────
+
+
+class Writers(Story):
+    """Writes at an even pace, one after another."""
+
+    wrote = 0
+
+    def write(self, seconds: float, *, per_s: int = 10, ok: bool = True, to: int = 0) -> Self:
+        for _ in range(int(seconds * per_s)):
+            value = f"w-{self.wrote}"
+            self.passed(1 / per_s - 0.002)
+            if ok:
+                self.sent(value, self.wrote, place=Place("t", to))
+            else:
+                self.tried(value, place=Place("t", to))
+            self.wrote += 1
+        return self
+
+
+def test_twenty_healthy_seconds_without_service_break_row_24() -> None:
+    assert broken(Writers().write(30).write(45, ok=False).write(5)) == {24}
+
+
+def test_the_time_until_the_first_write_is_served_is_not_measured() -> None:
+    assert not broken(Writers().write(40, ok=False).write(30))
+    assert broken(Writers().write(40, ok=False)) == {24}, "it was never served"
+
+
+def test_seconds_in_which_something_is_broken_are_not_healthy() -> None:
+    story = Writers().write(30).fault("cut", "inject", 1).write(45, ok=False)
+    story.fault("cut", "heal", 1)
+    assert not broken(story.write(20))
+
+
+def test_the_time_for_recovery_is_not_healthy_either() -> None:
+    story = Writers(recovery_s=8.0).write(5).fault("kill", "inject", 1).write(5)
+    story.fault("kill", "heal", 1).write(7, ok=False)
+    assert not broken(story.write(25))
+
+
+def test_little_load_is_no_fault_of_the_cluster() -> None:
+    assert not broken(Writers().write(60, per_s=1))
+    assert broken(Writers().write(20).write(60, per_s=1, ok=False)) == {24}
+
+
+def test_no_service_within_the_limit_after_the_heal_breaks_row_24() -> None:
+    story = Writers(recovery_s=8.0).write(5).fault("kill", "inject", 1).write(5, ok=False)
+    assert broken(story.fault("kill", "heal", 1).write(9, ok=False).write(5)) == {24}
+
+
+def test_one_partition_that_is_not_served_after_the_heal_breaks_row_24() -> None:
+    story = Writers().write(5).fault("kill", "inject", 1).fault("kill", "heal", 1)
+    for _ in range(10):
+        story.write(0.5).write(0.5, ok=False, to=1)
+    assert broken(story) == {24}
+
+
+def test_a_topic_that_was_deleted_need_not_be_served() -> None:
+    story = Writers().write(5).fault("kill", "inject", 1).fault("kill", "heal", 1)
+    for number in range(10):
+        story.write(0.5).passed(0.5).tried(f"v-{number}", place=Place("gone", 0))
+    assert not broken(story)
+
+
+def test_writers_that_stop_soon_after_the_heal_say_nothing() -> None:
+    story = Writers().write(5).fault("kill", "inject", 1).fault("kill", "heal", 1)
+    assert not broken(story.write(3, ok=False))
+
+
+def test_a_heal_that_another_fault_follows_is_not_measured() -> None:
+    story = Writers().write(5).fault("kill", "inject", 1).fault("kill", "heal", 1)
+    story.write(5, ok=False).fault("cut", "inject", 2).write(9, ok=False)
+    assert not broken(story.fault("cut", "heal", 2).write(10))
+
+
+def test_one_of_two_faults_that_is_healed_is_no_recovery() -> None:
+    story = Writers().write(5).fault("cut", "inject", 1).fault("cut", "inject", 2)
+    assert not broken(story.fault("cut", "heal", 1).write(45, ok=False).write(5))
+    assert broken(story.fault("cut", "heal").write(9, ok=False).write(1)) == {24}
+
+
+def test_a_partition_that_cannot_be_read_at_the_end_breaks_row_24() -> None:
+    assert broken(Story().sent("w-1", 0).read({}, end=-1)) == {24}
+
+
+def test_a_run_that_was_never_healthy_is_not_judged() -> None:
+    assert 24 in rows(Writers().write(5), Ruling.NOT_JUDGED)
+
+
+def test_copies_that_never_come_in_sync_break_row_24() -> None:
+    story = Story().fault("kill", "inject", 1).fault("whole", "note", is_whole=False)
+    assert not broken(story), "something was still broken"
+    story.fault("kill", "heal", 1).fault("whole", "note", is_whole=True)
+    assert not broken(story)
+    assert broken(story.fault("whole", "note", is_whole=False, after_s=60.0)) == {24}

@@ -1,0 +1,111 @@
+"""The whole run: passed, failed, inconclusive, or no verdict at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ottla.chaos import checkers
+from ottla.chaos.checkers.judge import judge, outcome
+from ottla.chaos.checkers.rows import ROWS
+from ottla.chaos.evidence import Outcome, Ruling
+from tests.unit.chaos.story import Story, broken, counted
+
+
+def of(story: Story) -> Outcome:
+    return outcome(story.evidence, story.verdicts())
+
+
+def good(**facts: object) -> Story:
+    return Story(**facts).sent("w-1", 0).sent("w-2", 1).read({0: "w-1", 1: "w-2"})
+
+
+def lossy(**facts: object) -> Story:
+    return Story(**facts).sent("w-1", 0).sent("w-2", 1).read({0: "w-1"})
+
+
+def test_every_row_has_a_verdict_with_its_name_and_promise() -> None:
+    verdicts = judge(Story().evidence)
+    assert [one.row for one in verdicts] == list(range(1, 25))
+    assert all((one.name, one.promise) == ROWS[one.row] for one in verdicts)
+    assert all(one.sentence for one in verdicts if one.ruling is Ruling.NOT_JUDGED)
+
+
+def test_the_specification_has_every_row_by_its_number_and_name() -> None:
+    told = {
+        (int(line[:2]), line.split()[1])
+        for line in (checkers.__doc__ or "").splitlines()
+        if line[:2].strip().isdigit()
+    }
+    assert told == {(number, row.name) for number, row in ROWS.items()}
+
+
+def test_a_run_in_which_all_is_well_has_passed() -> None:
+    assert of(good()) is Outcome.PASSED
+
+
+def test_a_broken_promise_is_a_failure() -> None:
+    assert of(lossy()) is Outcome.FAILED
+
+
+def test_too_little_load_is_inconclusive_and_not_green() -> None:
+    assert of(good(ok_min=2)) is Outcome.PASSED
+    assert of(good(ok_min=3)) is Outcome.INCONCLUSIVE
+
+
+def test_a_loss_is_a_failure_however_little_was_written() -> None:
+    assert of(lossy(ok_min=100)) is Outcome.FAILED
+
+
+def test_a_run_whose_end_nobody_read_is_inconclusive() -> None:
+    assert of(Story().sent("w-1", 0)) is Outcome.INCONCLUSIVE
+
+
+def with_a_failed_harness(story: Story) -> Story:
+    story.evidence = replace(story.evidence, harness_failures=["a client died"])
+    return story
+
+
+def test_a_harness_that_failed_never_passes_anything() -> None:
+    assert of(with_a_failed_harness(good())) is Outcome.HARNESS
+    assert of(with_a_failed_harness(lossy(expected=(4,)))) is Outcome.HARNESS
+
+
+def test_a_harness_that_failed_does_not_hide_a_loss() -> None:
+    assert of(with_a_failed_harness(lossy())) is Outcome.FAILED
+
+
+def test_a_harness_that_failed_says_nothing_of_how_fast_a_cluster_recovers() -> None:
+    story = Story().sent("w-1", 0).read({}, end=-1)
+    assert broken(story) == {24}
+    assert of(story) is Outcome.FAILED
+    assert of(with_a_failed_harness(story)) is Outcome.HARNESS
+
+
+def test_a_test_of_the_judge_passes_only_if_the_judge_finds_what_was_put_there() -> None:
+    assert of(lossy(expected=(4, 5))) is Outcome.PASSED
+    assert of(lossy(expected=(5,))) is Outcome.FAILED
+    assert of(good(expected=(4,))) is Outcome.FAILED
+
+
+def test_what_a_scenario_tolerates_is_counted() -> None:
+    story = lossy(tolerated=(4,))
+    assert not broken(story)
+    assert counted(story) == {4}
+    assert of(story) is Outcome.PASSED
+
+
+def test_a_loss_is_found_whether_or_not_unclean_elections_are_allowed() -> None:
+    story = lossy(is_unclean_allowed=True).obeyed(1, 4, leader=1, isr=[1])
+    story.obeyed(1, 5, leader=2, isr=[2])
+    assert broken(story) == {4}
+    assert counted(story) == {18}
+
+
+def test_findings_name_the_first_few_events_and_count_the_rest() -> None:
+    story = Story()
+    for number in range(50):
+        story.sent(f"w-{number}", number)
+    (verdict,) = (one for one in story.read({}).verdicts() if one.row == 4)
+    assert verdict.count == 50
+    assert "and 47 more" in verdict.sentence
+    assert [story.evidence.events[one].value for one in verdict.evidence] == ["w-0", "w-1", "w-2"]

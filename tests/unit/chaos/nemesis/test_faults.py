@@ -1,0 +1,194 @@
+"""Faults: what they do to a cluster, whom they hit, and that they are mended whatever happens."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from ottla.chaos.nemesis.driver import Driver
+from ottla.chaos.nemesis.files import SORTS, cut_short, flip_bit
+from ottla.chaos.nemesis.hostile import garbled, questions
+from ottla.chaos.nemesis.mix import rounds
+from ottla.chaos.nemesis.networks import between, ring
+from ottla.chaos.nemesis.plan import Step, Target
+from ottla.chaos.nemesis.scene import HEAL, INJECT
+from ottla.chaos.nemesis.table import KINDS
+from ottla.chaos.ports import HarnessError, LinkFault, Means
+from tests.unit.chaos.nemesis.fakes import FakeBackend, FakeScene
+
+# Faults that wait in real time by their nature, or need a node that answers.
+NOT_ON_PAPER = {"crowd", "fuzz", "greedy", "clock", "client-resets", "min-isr", "dark"}
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> FakeBackend:
+    made = FakeBackend(tmp_path)
+    for node in made.nodes:
+        partition = tmp_path / str(node) / "a-0"
+        partition.mkdir(parents=True)
+        for offset in (0, 100):
+            (partition / f"{offset:020}.log").write_bytes(b"x" * 5000)
+            (partition / f"{offset:020}.index").write_bytes(b"y" * 80)
+        for name in ("state", "quorum"):
+            (tmp_path / str(node) / name).mkdir()
+            (tmp_path / str(node) / name / "data.mdb").write_bytes(b"z" * 4096)
+    return made
+
+
+def run(backend: FakeBackend, *steps: Step) -> FakeScene:
+    scene = FakeScene(backend)
+    Driver(scene).run(steps)
+    return scene
+
+
+@pytest.mark.parametrize("name", sorted(set(KINDS) - NOT_ON_PAPER))
+def test_every_fault_is_mended_when_it_is_over(backend: FakeBackend, name: str) -> None:
+    backend.controllers = backend.nodes
+    target = Target.PAIR if name in ("one-way", "power-then-kill") else Target.LEADER
+    scene = run(backend, Step(fault=name, target=target, for_s=0.01))
+    assert not backend.down
+    assert not backend.links
+    assert not any(backend.faults.values())
+    assert not scene.paused
+    injected = sorted((fault, who) for fault, step, who in scene.story if step == INJECT)
+    healed = sorted((fault, who) for fault, step, who in scene.story if step == HEAL)
+    assert injected == healed != []
+
+
+def test_a_fault_lasts_as_long_as_it_should_and_as_often(backend: FakeBackend) -> None:
+    scene = run(backend, Step(fault="kill", for_s=7.0, calm_s=2.0, times=3))
+    assert scene.lasted == [7.0, 2.0] * 3
+    assert [call[0] for call in backend.calls] == ["kill", "begin"] * 3
+
+
+def test_each_means_one_after_the_other(backend: FakeBackend) -> None:
+    run(backend, Step(fault="kill", target=Target.EACH))
+    assert [call for call in backend.calls if call[0] == "kill"] == [("kill", n) for n in (1, 2, 3)]
+
+
+def test_faults_that_are_there_together_are_mended_in_the_other_order(backend: FakeBackend) -> None:
+    also = (Step(fault="pause", target=Target.CONTROLLER),)
+    scene = run(backend, Step(fault="isolate", target=Target.CONTROLLER, also=also))
+    assert [(fault, step) for fault, step, _ in scene.story] == [
+        ("isolate", INJECT),
+        ("pause", INJECT),
+        ("pause", HEAL),
+        ("isolate", HEAL),
+    ]
+
+
+def test_what_was_broken_is_mended_also_when_something_else_fails(backend: FakeBackend) -> None:
+    class Impatient(FakeScene):
+        def last(self, seconds: float) -> None:
+            raise HarnessError("no time")
+
+    scene = Impatient(backend)
+    with pytest.raises(HarnessError, match="no time"):
+        Driver(scene).run([Step(fault="isolate", target=Target.LEADER)])
+    assert not backend.links
+
+
+def test_heal_all_leaves_nothing_broken(backend: FakeBackend) -> None:
+    scene = FakeScene(backend)
+    backend.links[1, 2] = LinkFault(is_cut=True)
+    backend.client_links[1] = (LinkFault(is_cut=True), LinkFault(is_cut=True))
+    backend.down.add(3)
+    scene.paused.add(2)
+    Driver(scene).heal_all()
+    assert (backend.links, backend.client_links) == ({}, {})
+    assert (backend.down, scene.paused) == (set(), set())
+
+
+def test_isolating_cuts_both_ways_and_nothing_else(backend: FakeBackend) -> None:
+    scene = FakeScene(backend)
+    doing = KINDS["isolate"].act(scene, (2,), Step(fault="isolate"))
+    next(doing)
+    assert backend.cut == {(2, 1), (1, 2), (2, 3), (3, 2)}
+
+
+@pytest.mark.parametrize(("back", "way"), [(False, (1, 2)), (True, (2, 1))])
+def test_one_way_is_one_way(backend: FakeBackend, back: bool, way: tuple[int, int]) -> None:
+    step = Step(fault="one-way", facts={"back": back})
+    next(KINDS["one-way"].act(FakeScene(backend), (1, 2), step))
+    assert backend.cut == {way}
+
+
+def test_in_a_ring_everybody_reaches_a_majority_and_no_two_the_same(backend: FakeBackend) -> None:
+    nodes = (1, 2, 3, 4, 5)
+    cut = set(ring(nodes))
+    reached = [frozenset(b for b in nodes if (a, b) not in cut) for a in nodes]
+    assert all(len(one) == 3 for one in reached)
+    assert len(set(reached)) == 5
+    assert all((b, a) in cut for a, b in cut)
+
+
+def test_between_is_both_ways() -> None:
+    assert set(between([1], [1, 2])) == {(1, 2), (2, 1)}
+
+
+def test_whom_a_fault_hits(backend: FakeBackend) -> None:
+    scene = FakeScene(backend)
+    leader, follower = scene.choose(Target.PAIR)
+    assert leader != follower
+    assert scene.choose(Target.CONTROLLER) == (1,)
+    assert scene.choose(Target.OTHER_CONTROLLER)[0] in (2, 3)
+    assert scene.choose(Target.ALL) == (1, 2, 3)
+    backend.down |= {1, 2}
+    assert scene.choose(Target.LEADER) == (3,)
+    with pytest.raises(HarnessError, match="follower"):
+        scene.choose(Target.FOLLOWER)
+
+
+def test_one_bit_is_flipped(backend: FakeBackend) -> None:
+    (path, *_) = SORTS["active"](backend.data_dir(1))
+    assert path.name.startswith("00000000000000000100")
+    before = path.read_bytes()
+    at = flip_bit(path, Random(3), is_tail=True)
+    after = path.read_bytes()
+    changed = [i for i in range(len(before)) if before[i] != after[i]]
+    assert changed == [at]
+    assert (before[at] ^ after[at]).bit_count() == 1
+    assert at >= 5000 - 4096
+
+
+def test_sealed_segments_are_all_but_the_last(backend: FakeBackend) -> None:
+    assert [path.name for path in SORTS["sealed"](backend.data_dir(1))] == [f"{0:020}.log"]
+
+
+def test_a_file_loses_its_end_and_nothing_else(backend: FakeBackend) -> None:
+    (path, *_) = SORTS["active"](backend.data_dir(1))
+    path.write_bytes(bytes(range(256)) * 16)
+    before = path.read_bytes()
+    taken = cut_short(path, Random(1))
+    assert taken > 0
+    assert path.read_bytes() == before[:-taken]
+
+
+def test_a_mix_repeats_itself_from_its_seed_and_has_calm_in_it() -> None:
+    first = list(islice(rounds(7, frozenset(Means)), 200))
+    assert first == list(islice(rounds(7, frozenset(Means)), 200))
+    assert first != list(islice(rounds(8, frozenset(Means)), 200))
+    calm = sum(not one.steps for one in first)
+    assert 25 <= calm <= 75
+    assert {step.fault for one in first for step in one.steps} > {"kill", "isolate", "weather"}
+
+
+def test_a_mix_holds_only_what_a_backend_can_do() -> None:
+    means = frozenset({Means.KILL, Means.PAUSE})
+    found = {step.fault for one in islice(rounds(7, means), 100) for step in one.steps}
+    assert found == {"kill", "pause"}
+
+
+def test_garbled_frames_that_name_a_topic_are_still_questions() -> None:
+    dice, frames = Random(5), questions(["orders"])
+    kept = {frame[4:6] for frame in frames}
+    named = [one for one in (garbled(dice, frames) for _ in range(500)) if b"orders" in one]
+    assert len(named) > 50
+    assert {frame[4:6] for frame in named} <= kept
+
+
+def test_every_kind_is_in_the_table_under_its_own_name() -> None:
+    assert all(name == kind.name for name, kind in KINDS.items())

@@ -1,0 +1,119 @@
+"""The table of scenarios, and what is said about mistakes in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.chaos.nemesis.plan import Target
+from ottla.chaos.nemesis.table import KINDS
+from ottla.chaos.ports import Means
+from ottla.chaos.scenarios import load, read
+from ottla.proto.errors import ConfigError
+
+ROW: dict[str, Any] = {
+    "id": "X1",
+    "title": "something",
+    "tier": "pr",
+    "limit_s": 60,
+    "workload": "W1",
+}
+# Those that wait for what they need: reassignment, groups, an older build.
+NOT_YET = {"C37", "C40", "C43"}
+
+
+def table(**more: Any) -> dict[str, Any]:
+    return {"scenario": [{**ROW, **more}]}
+
+
+def mistakes(told: dict[str, Any]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read(told)
+    return str(caught.value)
+
+
+def test_every_scenario_of_the_specification_is_there() -> None:
+    wanted = {f"C{number:02}" for number in range(1, 46)} - NOT_YET
+    assert wanted <= set(load())
+
+
+def test_the_quick_set_is_quick() -> None:
+    quick = [one for one in load().values() if one.tier == "pr"]
+    assert len(quick) >= 9
+    assert sum(one.limit_s for one in quick) <= 20 * 60
+
+
+def test_a_scenario_knows_what_it_takes_of_a_backend() -> None:
+    found = load()
+    assert found["C01"].means == frozenset()
+    assert found["C05"].means == {Means.LINKS}
+    assert Means.KILL in found["C41"].means
+
+
+def test_a_row_becomes_a_scenario() -> None:
+    fault = {"fault": "pause", "target": "all", "for_s": 2, "times": 3, "apart_s": 0.5}
+    found = read(table(fault=[fault], options={"min.insync.replicas": 1}))["X1"]
+    (step,) = found.steps
+    assert (step.fault, step.target, step.times) == ("pause", Target.ALL, 3)
+    assert step.facts == {"apart_s": 0.5}
+    assert found.options == {"min.insync.replicas": "1"}
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"teir": "pr"}, "a scenario has no 'teir'"),
+        ({"tier": "daily"}, "tier is one of pr, nightly, weekly, judge, not 'daily'."),
+        ({"workload": "W1+W9"}, "there is no workload 'W9'"),
+        ({"limit_s": "60"}, "limit_s is of the wrong type: '60'."),
+        ({"limit_s": True}, "limit_s is of the wrong type: True."),
+        ({"steady_s": -1}, "steady_s must not be below 0."),
+        ({"backends": ["cloud"]}, "there is no backend 'cloud'"),
+        ({"tolerated": [25]}, "tolerated are rows of the judge, from 1 to 24."),
+        ({"fault": [{"fault": "kil"}]}, "fault 1: there is no fault 'kil'"),
+        ({"fault": [{}]}, "fault 1: there is no fault None"),
+        ({"fault": [{"fault": "kill", "target": "boss"}]}, "fault 1: target is one of leader"),
+        ({"fault": [{"fault": "kill", "jump_ms": 5}]}, "fault 1: kill has no 'jump_ms'"),
+        (
+            {"fault": [{"fault": "kill", "also": [{"fault": "nothing"}]}]},
+            "fault 1: also: there is no fault 'nothing'",
+        ),
+    ],
+)
+def test_a_mistake_is_told_in_a_sentence(more: dict[str, Any], sentence: str) -> None:
+    assert f"the table, X1: {sentence}" in mistakes(table(**more))
+
+
+def test_what_is_missing_is_told() -> None:
+    assert "the table, row 1: id is missing." in mistakes({"scenario": [{}]})
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    told = mistakes(table(tier="daily", teir="pr"))
+    assert "tier is one of" in told
+    assert "'teir'" in told
+
+
+def test_two_of_the_same_name_are_a_mistake() -> None:
+    assert "there are two of it" in mistakes({"scenario": [ROW, ROW]})
+
+
+def test_a_file_of_ones_own_adds_scenarios(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        '[[scenario]]\nid = "X1"\ntitle = "t"\ntier = "pr"\nlimit_s = 9\nworkload = "W1"\n'
+    )
+    assert {"X1", "C01"} <= set(load(mine))
+    mine.write_text("[[scenario]")
+    with pytest.raises(ConfigError, match="no TOML"):
+        load(mine)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_every_fault_says_what_it_does(kind: Any) -> None:
+    assert kind.sentence
+    assert not kind.sentence.endswith(".")
