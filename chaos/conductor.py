@@ -29,6 +29,7 @@ from typing import Any, Final
 from ottla.chaos.clock import NeverHappenedError, let_pass, now_ns, now_s, wait_until
 from ottla.chaos.evidence import FaultEvent, RunFacts
 from ottla.chaos.machine import machine_facts
+from ottla.chaos.nemesis.admin import set_option
 from ottla.chaos.nemesis.driver import Driver
 from ottla.chaos.nemesis.mix import rounds
 from ottla.chaos.nemesis.scene import HEAL, INJECT, NOTE, Scene
@@ -199,6 +200,9 @@ class _Performance:
         self._write_facts(topics)
         self._scene.topics = sorted({wire_name(label) for label in topics})
         self._scene.wait_whole(_WHOLE_S)
+        if any("retention.ms" in options for options in topics.values()):
+            # What is to be read must not go away meanwhile.
+            set_option(self._scene, "retention.ms", "-1")
         self._look(1)
         self._enter("offline")
         everybody = self._scene.everybody

@@ -8,6 +8,7 @@ do, however long each takes.
 | --- | --- |
 | W1   | two topics of three partitions; six producers with acks=all, three consumers |
 | W1S  | the same with segments that roll every second and are soon deleted from the front |
+| W1R  | the same with segments that roll every second, and nothing is deleted |
 | W2   | the same as W1 with acks=0, 1 and all, by lot |
 | W4   | the same two topics; librdkafka, idempotent, retrying; consumers of both kinds |
 | W5   | topics made, grown, changed and deleted, some again under the same name |
@@ -283,6 +284,15 @@ def _w1s(name: str, seed: int, nodes: tuple[int, ...]) -> _Made:
     ]
 
 
+def _w1r(name: str, seed: int, nodes: tuple[int, ...]) -> _Made:
+    small = {"segment.ms": "1000", "index.interval.bytes": "200"}
+    topics = _topics(("rolling-a", "rolling-b"), nodes, small)
+    return topics, [
+        *_raw_producers("s", 6, seed, _places(topics), per_s=40.0),
+        *_consumers("sc", 3, seed, _places(topics)),
+    ]
+
+
 def _w2(name: str, seed: int, nodes: tuple[int, ...]) -> _Made:
     topics = _topics(("orders", "events"), nodes)
     return topics, [
@@ -339,4 +349,4 @@ def _wc(name: str, seed: int, nodes: tuple[int, ...]) -> _Made:
     ]
 
 
-_MAKERS: Final = {"W1": _w1, "W1S": _w1s, "W2": _w2, "W4": _w4, "W5": _w5, "WC": _wc}
+_MAKERS: Final = {"W1": _w1, "W1R": _w1r, "W1S": _w1s, "W2": _w2, "W4": _w4, "W5": _w5, "WC": _wc}

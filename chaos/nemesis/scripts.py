@@ -18,7 +18,7 @@ from ottla.chaos.nemesis.nodes import go_on, hang
 from ottla.chaos.nemesis.plan import Step
 from ottla.chaos.nemesis.scene import HEAL, INJECT, NOTE, Scene
 from ottla.chaos.nemesis.view import Seen
-from ottla.chaos.ports import WHOLE, HarnessError, Means
+from ottla.chaos.ports import WHOLE, HarnessError, LinkFault, Means
 
 _SHRINK_S: Final = 20.0
 Swap = Callable[[Scene, Sequence[int]], None]
@@ -118,6 +118,43 @@ def last_standing(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterato
     scene.tell("power", HEAL, [seen.leader])
 
 
+def heirs(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
+    """A leader dies, and its heir as soon as it leads, before the third has fetched from it.
+
+    The third is in sync: it has all that was acknowledged, and must not have thrown it away.
+    """
+    place, seen = _chosen(scene)
+    slow = LinkFault(delay_ms=int(step.facts.get("delay_ms", 150)))
+    ways = between(seen.replicas, seen.replicas)
+    with _told(scene, "weather", seen.replicas):
+        set_ways(scene, ways, slow)
+        scene.last(step.for_s)
+        scene.tell("kill", INJECT, [seen.leader])
+        scene.backend.kill([seen.leader])
+        heir = _heir(scene, place, seen.leader)
+        if heir is not None:
+            scene.tell("kill", INJECT, [heir])
+            scene.backend.kill([heir])
+        set_ways(scene, ways, WHOLE)
+    yield
+    for node in (seen.leader, heir):
+        if node is not None:
+            scene.begin([node])
+            scene.tell("kill", HEAL, [node])
+
+
+def _heir(scene: Scene, place: Place, dead: int) -> int | None:
+    """Return who leads next, as soon as anybody says so; None: nobody did for long."""
+
+    def holds() -> bool:
+        now = scene.view().get(place)
+        return now is not None and now.leader not in (-1, dead)
+
+    _wait_or_tell(scene, holds, f"somebody leads {place}")
+    now = scene.view().get(place)
+    return None if now is None or now.leader in (-1, dead) else now.leader
+
+
 def stale_leader(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
     """A follower misses what was acknowledged, and is then the only one that is left.
 
@@ -211,6 +248,14 @@ KINDS: Final = (
         "a leader alone in sync loses power, and the others come back first",
         _LINKS_AND_POWER,
         last_standing,
+        is_script=True,
+    ),
+    Kind(
+        "heirs",
+        "a leader is killed, and the next one as soon as it leads, on slow links",
+        frozenset({Means.KILL, Means.WEATHER}),
+        heirs,
+        (("delay_ms", 150),),
         is_script=True,
     ),
     Kind(

@@ -48,18 +48,26 @@ def serve_when_cut_off(patch: Any) -> None:
     patch.setattr(leading, "_require_unreplaced", lambda broker, replica: None)
 
 
+def ignore_the_minimum(patch: Any) -> None:
+    """Rules 25 and 29: what is acknowledged to all is on however few there are.
+
+    Either rule alone is enough that nothing is acknowledged.
+    """
+    append_below_the_minimum(patch)
+    lead_with(NoMinimum)(patch)
+
+
 MUTATIONS: Final = (
     Mutation("ack-before-replication", "C02", acknowledge_before_replication),
     Mutation("isr-shrunk-locally", "C05", lead_with(ShrinksEarly)),
-    Mutation("truncate-to-high-watermark", "C11", follow_with(CutsAtHighWatermark)),
+    Mutation("truncate-to-high-watermark", "C02B", follow_with(CutsAtHighWatermark)),
     Mutation("no-epoch-start", "C27", lead_with(NoEpochStart)),
     Mutation("high-watermark-inclusive", "C02", lead_with(HighWatermarkInclusive)),
     Mutation("no-fsync", "C12", never_sync),
     Mutation("follower-counts-unsynced", "C12", follow_with(CountsUnsynced)),
     Mutation("no-dedup", "C23", forget_sequences),
     Mutation("leader-outside-isr", "C16B", elect_outside_isr_and_elr),
-    Mutation("append-below-minimum", "C07", append_below_the_minimum),
-    Mutation("commit-below-minimum", "C07", lead_with(NoMinimum)),
+    Mutation("minimum-ignored", "C07B", ignore_the_minimum),
     Mutation("serve-when-cut-off", "C05", serve_when_cut_off),
     Mutation("claims-of-other-lives", "C17", keep_claims_of_other_lives),
     Mutation("empty-disk-leads", "C17", obey_whom_one_should_not),
