@@ -94,7 +94,7 @@ sim: install ## simulation: make sim [SEED=…] [RUNS=…] [SCENARIO=…]
 
 .PHONY: crash
 crash: install ## the long kill -9 and power-cut runs of logs, nodes and controllers
-	$(BIN)/pytest -m "long and not interop and not containers" --ignore=tests/integration/replicated --ignore=tests/observed
+	$(BIN)/pytest -m "long and not interop and not containers" --ignore=tests/integration/replicated --ignore=tests/observed --ignore=tests/chaos
 
 .PHONY: failover
 failover: install ## leaders die by every means while clients write: nothing is lost, and how long it takes
@@ -111,6 +111,14 @@ observe: install ## every metric, alert and panel with a real Prometheus (needs 
 .PHONY: chaos
 chaos: install ## break a cluster and judge it: make chaos [SCENARIO=…] [SEED=…] [BACKEND=local|docker|kafka]; alone: the quick set
 	$(BIN)/ottla chaos run $(if $(SCENARIO),$(SCENARIO),--tier pr) $(if $(SEED),--seed $(SEED)) $(if $(BACKEND),--backend $(BACKEND)) --out target/chaos
+
+.PHONY: soak
+soak: install ## random faults for HOURS=…, five nodes; stops at the first round that is not good
+	$(BIN)/ottla chaos soak --hours $(or $(HOURS),1) $(if $(SEED),--seed $(SEED)) --out target/soak
+
+.PHONY: mutants
+mutants: install ## rules undone on purpose, one by one, in real nodes: the judge of chaos must notice each
+	$(BIN)/pytest -s -n0 -m long tests/chaos
 
 .PHONY: interop
 interop: install ## Kafka's own programs judge our node and our files (needs Java 17 and Maven)

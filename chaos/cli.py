@@ -30,6 +30,7 @@ from ottla.chaos.report.judgement import Judgement, judge_run
 from ottla.chaos.report.write import write_overview, write_report
 from ottla.chaos.run_folder import RunFolder
 from ottla.chaos.scenarios import BACKENDS, TIERS, Scenario, load
+from ottla.chaos.soak import LIMITS, Limits, forget_all_but_report, rounds_of, too_much
 from ottla.clients.cli.output import tell_json, tell_table
 from ottla.proto.errors import ConfigError
 
@@ -253,6 +254,52 @@ def worst_of(outcomes: Sequence[Outcome]) -> Outcome:
 
 def _leave(outcomes: Sequence[Outcome]) -> None:
     click.get_current_context().exit(EXIT_CODES[worst_of(outcomes)])
+
+
+@chaos.command()
+@click.option("--hours", type=click.FloatRange(min=0, min_open=True), required=True)
+@click.option("--round-minutes", type=click.FloatRange(min=0.5), default=20.0, show_default=True)
+@click.option("--scenario", "name", default="C44", show_default=True, help="One with a mix.")
+@click.option("--seed", type=click.IntRange(0), help="Of the first round; the next has the next.")
+@click.option("--rss-mb", type=click.IntRange(1), default=LIMITS.rss_mb, show_default=True)
+@click.option("--open-files", type=click.IntRange(1), default=LIMITS.open_files, show_default=True)
+@click.option("--disk-mb", type=click.IntRange(1), default=LIMITS.disk_mb, show_default=True)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("target/soak"),
+    show_default=True,
+)
+def soak(
+    hours: float,
+    round_minutes: float,
+    name: str,
+    seed: int | None,
+    rss_mb: int,
+    open_files: int,
+    disk_mb: int,
+    out: Path,
+) -> None:
+    """Random faults for hours, round by round; stops at the first that is not good, and keeps it.
+
+    Of a round that passed only its report is kept, so that the disk does not fill.
+    """
+    (scenario,) = _chosen(load(), (name,), None, "local")
+    limits = Limits(rss_mb=rss_mb, open_files=open_files, disk_mb=disk_mb)
+    first = SystemRandom().randrange(_SEEDS) if seed is None else seed
+    for number, mix_s in enumerate(rounds_of(hours * 3600, round_minutes * 60)):
+        drawn = first + number
+        folder = _new_folder(out, scenario.id, "local", drawn)
+        again = _command(scenario.id, (), drawn, "local", None)
+        outcome = _run_one(replace(scenario, mix_s=mix_s), folder, drawn, "local", None, again)
+        above = too_much(folder.read().uses, limits)
+        for one in above:
+            click.echo(f"  above the limit: {one}")
+        if outcome is not Outcome.PASSED or above:
+            click.echo(f"Stopped in round {number + 1}; everything is in {folder.path}")
+            _leave([Outcome.FAILED if above or outcome is None else outcome])
+        forget_all_but_report(folder)
+    click.echo(f"{hours:g} h of faults and nothing broken. The reports: {write_overview(out)}")
 
 
 @chaos.command()

@@ -27,7 +27,7 @@ from random import Random
 from typing import Any, Final
 
 from ottla.chaos.clock import NeverHappenedError, let_pass, now_ns, now_s, wait_until
-from ottla.chaos.evidence import FaultEvent, RunFacts
+from ottla.chaos.evidence import FaultEvent, RunFacts, Uses
 from ottla.chaos.machine import machine_facts
 from ottla.chaos.nemesis.admin import set_option
 from ottla.chaos.nemesis.driver import Driver
@@ -48,6 +48,7 @@ WARM_OK: Final = 100
 _WARM_S: Final = 60.0
 _WHOLE_S: Final = 60.0
 _TICK_S: Final = 0.5
+_USES_S: Final = 5.0
 
 
 def run(
@@ -135,10 +136,21 @@ class _Performance:
         self._progress("phase", {"phase": phase, "seconds": seconds})
 
     def _tick(self) -> None:
+        looked_s = now_s()
         while not self._is_over.wait(_TICK_S):
+            if now_s() - looked_s >= _USES_S:
+                looked_s = now_s()
+                self._look_at_uses()
             faults = [f"{one.fault} {list(one.targets)}" for one in tuple(self._open)]
             told = {**self._runner.progress(), "phase": self._phase, "faults": faults}
             self._progress("tick", told)
+
+    def _look_at_uses(self) -> None:
+        found = self._backend.resources()
+        names = ("rss_bytes", "open_files", "disk_bytes")
+        self._folder.add_uses(
+            Uses(now_ns(), node, *(uses[name] for name in names)) for node, uses in found.items()
+        )
 
     # -- phases ----------------------------------------------------------------------------------
 

@@ -78,6 +78,16 @@ class ReplicaPrint:
     batches: tuple[BatchPrint, ...]
 
 
+class Uses(NamedTuple):
+    """What a node used at one moment."""
+
+    t_ns: int
+    node: int
+    rss_bytes: int
+    open_files: int
+    disk_bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """What was agreed before the run began."""
@@ -128,6 +138,8 @@ class Evidence:
     logs: Mapping[int, Sequence[tuple[int, str]]] | None = None
     # Metadata as clients saw them: (t_ns, place, leader epoch, leader).
     leaders_seen: Sequence[tuple[int, Place, int, int]] = ()
+    # What nodes used, now and then; nothing where the backend cannot tell.
+    uses: Sequence[Uses] = ()
     # The harness itself failed: a run that has any of these is never a pass.
     harness_failures: Sequence[str] = ()
 

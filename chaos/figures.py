@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.chaos.checkers.faults import NEVER_NS, Span, spans_of
-from ottla.chaos.evidence import Evidence
+from ottla.chaos.evidence import Evidence, Uses
 from ottla.chaos.history import Kind, Operation, Place, operations
 
 _S: Final = 1_000_000_000
@@ -91,6 +91,8 @@ class Figures:
     # The longest time from an acknowledgement until any poll showed the record.
     worst_lag_s: float | None = None
     seconds: Sequence[Second] = ()
+    # Of each node the most it used of each thing, which need not have been at one moment.
+    peaks: Mapping[int, Uses] = field(default_factory=dict)
 
 
 def figures_of(evidence: Evidence) -> Figures:
@@ -113,7 +115,16 @@ def figures_of(evidence: Evidence) -> Figures:
         outages_s={name: told for name, all_s in by_fault.items() if (told := spread(all_s))},
         worst_lag_s=_worst_lag_s(evidence, done),
         seconds=_seconds(done, began_ns, ended_ns),
+        peaks=_peaks(evidence.uses),
     )
+
+
+def _peaks(uses: Sequence[Uses]) -> dict[int, Uses]:
+    peaks = dict[int, Uses]()
+    for one in uses:
+        before = peaks.get(one.node, one)
+        peaks[one.node] = Uses(*map(max, zip(before, one, strict=True)))
+    return peaks
 
 
 def _counts(done: Sequence[Operation]) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """A run on disk: one folder that holds everything a checker needs, and what it said.
 
     run.json  history.jsonl  nemesis.jsonl  leaders.jsonl  finals.jsonl  replicas.jsonl
-    offline.json  harness.json  trace/*.jsonl  logs/node-N.log
+    uses.jsonl  offline.json  harness.json  trace/*.jsonl  logs/node-N.log
     verdict.json  report.html  junit.xml
 
 Files of the first two lines are evidence; a file that is not there is evidence that was not taken.
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO, TypeVar
 
-from ottla.chaos.evidence import Evidence, FaultEvent, FinalRead, ReplicaPrint, RunFacts
+from ottla.chaos.evidence import Evidence, FaultEvent, FinalRead, ReplicaPrint, RunFacts, Uses
 from ottla.chaos.evidence_lines import (
     facts_from,
     facts_to,
@@ -79,6 +79,9 @@ class RunFolder:
     def add_replicas(self, replicas: Iterable[ReplicaPrint]) -> None:
         self._add("replicas.jsonl", map(replica_to, replicas))
 
+    def add_uses(self, uses: Iterable[Uses]) -> None:
+        self._add("uses.jsonl", (list(one) for one in uses))
+
     def write_offline(self, problems: Mapping[int, Sequence[str]]) -> None:
         self._write("offline.json", {str(node): list(told) for node, told in problems.items()})
 
@@ -128,6 +131,7 @@ class RunFolder:
             offline=None if offline is None else {int(key): told for key, told in offline.items()},
             logs=self._logs(),
             leaders_seen=self._rows("leaders.jsonl", leader_from) or (),
+            uses=self._rows("uses.jsonl", lambda told: Uses(*told)) or (),
             harness_failures=[_CUT_SHORT] if failures is None else failures,
         )
 

@@ -152,10 +152,11 @@ def _numbers(judgement: Judgement) -> str:
         else f'<p class="soft">An acknowledged record was read by somebody after at most '
         f"{seconds(figures.worst_lag_s)}.</p>"
     )
+    used = f"<h3>The most that nodes used</h3>{tables.peaks(figures)}" if figures.peaks else ""
     return (
         '\n<div class="two">'
         + _section("What became of what was tried", "", tables.outcomes(figures.counts))
-        + _section("How long it took", "", tables.latencies(figures) + lag)
+        + _section("How long it took", "", tables.latencies(figures) + lag + used)
         + "</div>"
     )
 

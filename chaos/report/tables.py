@@ -28,6 +28,7 @@ _SHOWN_MAX: Final = 12
 _LINE_MAX: Final = 900
 _FAULTS_MAX: Final = 60
 _S: Final = 1_000_000_000
+_MB: Final = 1_000_000
 
 
 def table(headings: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> str:
@@ -182,6 +183,20 @@ def latencies(figures: Figures) -> str:
             *map(milliseconds, (one.p50, one.p95, one.p99, one.largest)),
         )
         for name, one in figures.latency_ms.items()
+    )
+    return table(headings, rows)
+
+
+def peaks(figures: Figures) -> str:
+    headings = (("Node", ""), ("Memory", "num"), ("Open files", "num"), ("Disk", "num"))
+    rows = (
+        (
+            str(node),
+            f"{one.rss_bytes / _MB:.0f} MB",
+            count(one.open_files),
+            f"{one.disk_bytes / _MB:.1f} MB",
+        )
+        for node, one in sorted(figures.peaks.items())
     )
     return table(headings, rows)
 

@@ -124,6 +124,21 @@ def test_two_of_three_that_lost_their_disks_are_never_a_quorum() -> None:
     assert cluster.members[leader].status().trouble is None
 
 
+def test_a_follower_whose_leader_is_among_the_lost_says_so_too() -> None:
+    cluster = WipedCluster()
+    leader = cluster.elect()
+    cluster.commit(leader, b"one")
+    other, left = cluster.others(leader)
+    for node_id in (leader, other):
+        cluster.wipe(node_id)
+    cluster.run(LONG_MS)
+    assert cluster.leaders() == []
+    # It was asked by nobody to vote, and remembers who led last.
+    status = cluster.members[left].status()
+    lost = ", ".join(map(str, sorted((leader, other))))
+    assert f"lost their data directories ({lost})" in str(status.trouble)
+
+
 def test_two_of_five_come_back_one_after_the_other() -> None:
     cluster = WipedCluster(5)
     leader = cluster.elect()
