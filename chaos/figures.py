@@ -3,6 +3,8 @@
 A partition is *unavailable* between two acknowledged writes to it that are far apart. The figure of
 a fault is the longest such time, in any partition, that reaches into the fault or into the time for
 recovery after it; the usual distance between two writes is part of it, as it is for any client.
+A partition that is written only now and then says nothing of that kind, and is left out if others
+are written steadily.
 
 Not here: what is allowed (`checkers/`), tables for people (`report/`).
 """
@@ -22,6 +24,9 @@ from ottla.chaos.history import Kind, Operation, Place, operations
 _S: Final = 1_000_000_000
 _MS: Final = 1_000_000
 _ACKS: Final = {-1: "all"}
+# A partition is written steadily if so many writes were tried, and that many a second.
+_STEADY: Final = 50
+_STEADY_PER_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,21 +162,10 @@ def _latencies(done: Sequence[Operation]) -> dict[str, Spread]:
 
 
 def _faults(evidence: Evidence, done: Sequence[Operation]) -> list[FaultFigure]:
-    served = defaultdict[Place, list[int]](list)
-    tried_ns = dict[Place, int]()
-    for one in done:
-        place = one.begin.place
-        if one.begin.function != "send" or place is None:
-            continue
-        ended_ns = one.begin.t_ns if one.end is None else one.end.t_ns
-        tried_ns[place] = max(tried_ns.get(place, 0), ended_ns)
-        if one.kind is Kind.OK:
-            served[place].append(ended_ns)
-    every = sorted(moment for moments in served.values() for moment in moments)
-    for place, moments in served.items():
-        # An outage that never ended lasted as long as somebody tried.
-        moments.append(tried_ns[place])
-        moments.sort()
+    served = _served(done)
+    every = sorted(
+        one.end.t_ns for one in done if _latency_ms(one) is not None and one.end is not None
+    )
     recovery_ns = int(evidence.facts.recovery_s * _S)
     last_ns = max(one.t_ns for one in evidence.events)
     found = list[FaultFigure]()
@@ -197,6 +191,27 @@ def _faults(evidence: Evidence, done: Sequence[Operation]) -> list[FaultFigure]:
             )
         )
     return found
+
+
+def _served(done: Sequence[Operation]) -> dict[Place, list[int]]:
+    """Return when writes to each partition were acknowledged, in order, and when the last ended."""
+    served, tried = defaultdict[Place, list[int]](list), defaultdict[Place, list[int]](list)
+    for one in done:
+        place = one.begin.place
+        if one.begin.function != "send" or place is None:
+            continue
+        ended_ns = one.begin.t_ns if one.end is None else one.end.t_ns
+        tried[place].append(ended_ns)
+        if one.kind is Kind.OK:
+            served[place].append(ended_ns)
+    steady = {place for place in served if _is_steady(tried[place])} or served.keys()
+    # An outage that never ended lasted as long as somebody tried.
+    return {place: sorted([*served[place], max(tried[place])]) for place in steady}
+
+
+def _is_steady(tried: Sequence[int]) -> bool:
+    length_s = (max(tried) - min(tried)) / _S
+    return len(tried) >= max(_STEADY, _STEADY_PER_S * length_s)
 
 
 def longest_gap(moments: Sequence[int], begin: int, end: int) -> int:

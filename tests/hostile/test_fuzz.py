@@ -44,6 +44,7 @@ from tests.hostile.stage import (
     produce_fields,
     target,
 )
+from tests.portion import portion
 
 pytestmark = pytest.mark.integration
 
@@ -392,4 +393,4 @@ def test_mutated_requests_do_no_harm(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_mutated_requests_do_no_harm_for_long(tmp_path: Path) -> None:
-    fuzz(tmp_path, LONG)
+    fuzz(tmp_path, portion(LONG))

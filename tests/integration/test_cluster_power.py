@@ -14,6 +14,7 @@ import pytest
 from tests.integration.admin_stream import AdminStream, Fate, Notebook, judge, read_topics
 from tests.integration.clusters import RunningCluster, living, make_cluster
 from tests.integration.nodes import wait_until
+from tests.portion import portion, stride
 
 pytestmark = pytest.mark.integration
 
@@ -52,8 +53,8 @@ def _judged(cluster: RunningCluster, notebook: Notebook) -> None:
     ("nodes", "count"),
     [
         (1, 2),
-        pytest.param(1, 10, marks=pytest.mark.long),
-        pytest.param(3, 10, marks=pytest.mark.long),
+        pytest.param(1, portion(10), id="1-10", marks=pytest.mark.long),
+        pytest.param(3, portion(10), id="3-10", marks=pytest.mark.long),
     ],
 )
 def test_the_power_of_all_nodes_goes_and_nothing_acknowledged_is_lost(
@@ -92,10 +93,11 @@ def test_the_power_of_all_nodes_goes_and_nothing_acknowledged_is_lost(
 def test_the_power_of_a_node_goes_at_each_moment_in_turn(nodes: int, tmp_path: Path) -> None:
     """Moments are syncs of files and commits of stores, from the first one of a start on."""
     notebook, cluster = Notebook(), make_cluster(tmp_path, nodes)
+    moments = range(1, MOMENTS + 1, stride())
     cuts = 0
     with living(cluster):
         _judged(cluster, notebook)
-        for moment in range(1, MOMENTS + 1):
+        for moment in moments:
             victim = cluster.nodes[1 + moment % nodes]
             victim.stop()
             style = STYLES[moment % len(STYLES)]
@@ -109,6 +111,6 @@ def test_the_power_of_a_node_goes_at_each_moment_in_turn(nodes: int, tmp_path: P
             stream.stop()
             cuts += victim.exit_code == CUT
             _judged(cluster, notebook)
-    assert cuts == MOMENTS
+    assert cuts == len(moments)
     print(f"{cuts} moments, requests: {dict(notebook.fates)}")
-    assert notebook.fates[Fate.ACKNOWLEDGED.value] > MOMENTS
+    assert notebook.fates[Fate.ACKNOWLEDGED.value] > len(moments)

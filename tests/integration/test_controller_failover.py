@@ -34,6 +34,7 @@ from tests.integration.admin_stream import (
 )
 from tests.integration.clusters import ClusterNode, RunningCluster, running_cluster
 from tests.integration.nodes import wait_until
+from tests.portion import portion
 
 pytestmark = pytest.mark.integration
 
@@ -184,7 +185,7 @@ def _judge_all(cluster: RunningCluster, stream: AdminStream, count: int) -> None
     assert notebook.fates[Fate.ACKNOWLEDGED.value] > 2 * count, "nothing was acknowledged"
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [3, pytest.param(portion(30), id="30", marks=pytest.mark.long)])
 def test_killing_the_active_controller_loses_nothing_acknowledged(
     kills: int, tmp_path: Path
 ) -> None:
@@ -199,7 +200,7 @@ def test_killing_the_active_controller_loses_nothing_acknowledged(
     assert watch.seen > kills, "nobody looked at the versions: this proved nothing"
 
 
-@pytest.mark.parametrize("count", [pytest.param(15, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [pytest.param(portion(15), id="15", marks=pytest.mark.long)])
 def test_a_controller_that_hangs_is_replaced_and_harms_nobody_when_it_goes_on(
     count: int, tmp_path: Path
 ) -> None:

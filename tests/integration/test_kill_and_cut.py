@@ -19,6 +19,7 @@ from random import Random
 import pytest
 
 from tests.integration.ledger import Ledger, events_in
+from tests.portion import portion, stride
 
 pytestmark = pytest.mark.integration
 
@@ -106,7 +107,9 @@ def _kills(story: Story, count: int) -> Iterator[int]:
         yield number
 
 
-@pytest.mark.parametrize("count", [10, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "count", [10, pytest.param(portion(100), id="100", marks=pytest.mark.long)]
+)
 def test_kill_minus_nine_loses_nothing_acknowledged(count: int, tmp_path: Path) -> None:
     story = Story(tmp_path / "data")
     for number in _kills(story, count):
@@ -154,7 +157,7 @@ def test_a_power_cut_at_every_moment_loses_nothing_acknowledged(tmp_path: Path) 
     moments = _moments(tmp_path, seed=1)
     assert moments > 60
     styles = ("drop", "torn", "reorder", "mixed")
-    for moment in range(1, moments + 1):
+    for moment in range(1, moments + 1, stride()):
         # Moments come in pairs, before and after: each pair takes the next style.
         _cut_at(tmp_path / f"data{moment}", moment, 1, styles[moment // 2 % len(styles)])
 
@@ -164,7 +167,7 @@ def test_one_machine_that_loses_power_again_and_again(tmp_path: Path) -> None:
     """The same directory all the time: cuts during recovery, during truncation, while cleaning."""
     story = Story(tmp_path / "data")
     dice = Random(3)
-    for number in range(60):
+    for number in range(portion(60)):
         style = dice.choice(("drop", "torn", "reorder", "mixed"))
         faults = f"power_cut={dice.randint(1, 80)};style={style};seed={number}"
         with story.start("--seed", str(number), "--steps", "60", OTTLA_FAULTS=faults) as process:

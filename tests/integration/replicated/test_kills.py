@@ -26,6 +26,7 @@ from tests.integration.replicated.stage import (
     terminate,
 )
 from tests.integration.replicated.wire import create_topic, delete_topic, look
+from tests.portion import portion
 
 pytestmark = pytest.mark.integration
 
@@ -84,6 +85,7 @@ def test_a_few_kills_hangs_and_farewells_lose_nothing(tmp_path: Path) -> None:
 def test_leaders_go_again_and_again_and_nothing_acknowledged_is_lost(
     fault: str, count: int, tmp_path: Path
 ) -> None:
+    count = portion(count, least=2)
     figures = Figures(f"{count} times {fault}")
     with on_stage(make_cluster(tmp_path), seed=count) as stage:
         try:
@@ -102,7 +104,7 @@ def test_a_leader_of_many_partitions_goes(fault: str, count: int, tmp_path: Path
     figures = Figures(f"{fault} with {MANY} partitions to lead")
     with on_stage(make_cluster(tmp_path), seed=3, foreign_per_s=0) as stage:
         try:
-            for number in range(count):
+            for number in range(portion(count, least=2)):
                 victim = stage.choose(is_active=number % 2 == 1)
                 _strike_leader_of_many(stage, figures, fault, victim, f"many-{number}")
         finally:

@@ -27,6 +27,7 @@ from tests.integration.replicated.stage import (
     pull_plug,
     start_again,
 )
+from tests.portion import portion
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
@@ -42,7 +43,7 @@ def _plugged(directory: Path, seed: int) -> RunningCluster:
 def test_the_power_of_leaders_goes_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     figures = Figures("power cuts of leaders")
     with on_stage(_plugged(tmp_path, 1), seed=1) as stage:
-        for number in range(10):
+        for number in range(portion(10, least=2)):
             victim = stage.choose(is_active=number % 2 == 1)
             stage.write_where(victim.node_id)
             kind = "power cut, active controller" if number % 2 == 1 else "power cut"
@@ -89,6 +90,6 @@ def test_all_nodes_go_at_once_and_come_back_by_themselves_with_everything(
     end: Callable[[RunningCluster], None], tmp_path: Path
 ) -> None:
     with on_stage(_plugged(tmp_path, 2), seed=2) as stage:
-        for _ in range(5):
+        for _ in range(portion(5, least=2)):
             _all_go(stage, end)
         stage.judge_all(twice=True)

@@ -22,10 +22,11 @@ from tests.integration.replicated.stage import (
     powered,
     pull_plug,
 )
+from tests.portion import portion
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
-ROUNDS = 40
+ROUNDS = portion(40)
 SEED = int(os.environ.get("OTTLA_SEED", "7"))
 
 

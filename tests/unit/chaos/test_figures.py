@@ -57,6 +57,16 @@ def test_an_outage_that_the_next_fault_began_is_not_held_against_the_one_before(
     assert kill.outage_s == pytest.approx(8, abs=0.1)
 
 
+def test_a_partition_that_is_seldom_written_has_no_outage_beside_one_that_is_always() -> None:
+    story = Story(recovery_s=1.0).sent("v-0", 0, place=OTHER).fault("kill", "inject", 1)
+    for number in range(60):
+        story.sent(f"w-{number}", number).passed(0.1)
+    story.fault("kill", "heal", 1).sent("v-1", 1, place=OTHER)
+    (fault,) = figures_of(story.evidence).faults
+    assert fault.place == HERE
+    assert fault.outage_s == pytest.approx(0.1, abs=0.05)
+
+
 def test_a_fault_after_which_nothing_was_served_has_no_first_write() -> None:
     story = Story().sent("w-1", 0).fault("cut", "inject", 1).passed(4).tried("w-2")
     (fault,) = figures_of(story.evidence).faults
