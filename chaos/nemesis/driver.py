@@ -16,7 +16,7 @@ from ottla.chaos.clock import now_s
 from ottla.chaos.nemesis.plan import Round, Step, Target
 from ottla.chaos.nemesis.scene import HEAL, INJECT, NOTE, Scene
 from ottla.chaos.nemesis.table import KINDS
-from ottla.chaos.ports import WHOLE, Means
+from ottla.chaos.ports import WHOLE, HarnessError, Means
 
 # How long a cluster may take to be whole again before the next step begins all the same.
 WHOLE_DEADLINE_S: Final = 60.0
@@ -42,12 +42,23 @@ class Driver:
         for one in rounds:
             if now_s() >= end_s:
                 return
+            # Whom all of them hit is found out first: when all nodes hang nobody can be asked.
+            chosen = [
+                (step, targets) for step in one.steps if (targets := self._chosen(step)) is not None
+            ]
             with ExitStack() as stack:
-                for step in one.steps:
-                    targets = self._scene.choose(step.target)
+                for step, targets in chosen:
                     stack.enter_context(self._broken(step, targets))
                 self._scene.last(one.for_s)
             self._scene.wait_whole(WHOLE_DEADLINE_S)
+
+    def _chosen(self, step: Step) -> tuple[int, ...] | None:
+        """Return whom a fault of a mix hits; None: nobody is what it should hit, which is told."""
+        try:
+            return self._scene.choose(step.target)
+        except HarnessError as error:
+            self._scene.tell("left out", NOTE, what=step.fault, why=str(error))
+            return None
 
     def _do(self, step: Step, targets: tuple[int, ...]) -> None:
         if KINDS[step.fault].needs_whole and not self._scene.is_whole():

@@ -9,9 +9,21 @@ from tests.sim.replication.run import play
 from tests.sim.replication.truth import BrokenRuleError
 
 SEEDS = 500
+# The first of them, those of chaos.md B6, are looked for in every run, the others in long ones.
+ALWAYS = 8
 
 
-@pytest.mark.parametrize("broken", BREAKS, ids=lambda one: one.undo.__name__)
+def _shown(broken: Break) -> str:
+    return broken.undo.__name__
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        *(pytest.param(one, id=_shown(one)) for one in BREAKS[:ALWAYS]),
+        *(pytest.param(one, id=_shown(one), marks=pytest.mark.long) for one in BREAKS[ALWAYS:]),
+    ],
+)
 def test_a_broken_rule_is_found(broken: Break, monkeypatch: pytest.MonkeyPatch) -> None:
     broken.undo(monkeypatch)
     for seed in range(SEEDS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from math import inf
 from pathlib import Path
 from random import Random
 
@@ -13,7 +14,7 @@ from ottla.chaos.nemesis.files import SORTS, cut_short, flip_bit
 from ottla.chaos.nemesis.hostile import garbled, questions
 from ottla.chaos.nemesis.mix import rounds
 from ottla.chaos.nemesis.networks import between, ring
-from ottla.chaos.nemesis.plan import Step, Target
+from ottla.chaos.nemesis.plan import Round, Step, Target
 from ottla.chaos.nemesis.scene import HEAL, INJECT
 from ottla.chaos.nemesis.table import KINDS
 from ottla.chaos.ports import HarnessError, LinkFault, Means
@@ -192,3 +193,27 @@ def test_garbled_frames_that_name_a_topic_are_still_questions() -> None:
 
 def test_every_kind_is_in_the_table_under_its_own_name() -> None:
     assert all(name == kind.name for name, kind in KINDS.items())
+
+
+def test_whom_a_round_hits_is_known_before_anything_is_broken(backend: FakeBackend) -> None:
+    scene = FakeScene(backend)
+    first = Step(fault="pause", target=Target.ALL)
+    second = Step(fault="isolate", target=Target.CONTROLLER)
+    backend.active_controller = lambda: None if scene.paused else 1  # type: ignore[method-assign]
+    Driver(scene).run_rounds([Round((first, second), 1.0)], end_s=inf)
+    assert ("isolate", INJECT, (1,)) in scene.story
+    assert not scene.paused
+
+
+def test_a_fault_of_a_mix_that_finds_nobody_is_left_out_and_told(backend: FakeBackend) -> None:
+    scene = FakeScene(backend)
+
+    def nobody(target: Target) -> tuple[int, ...]:
+        raise HarnessError(f"nobody is {target.value}")
+
+    scene.choose = nobody  # type: ignore[method-assign]
+    Driver(scene).run_rounds([Round((Step(fault="kill"),), 1.0)], end_s=inf)
+    assert scene.story == []
+    assert [one.facts for one in scene.told if one.fault == "left out"] == [
+        {"what": "kill", "why": "nobody is any"}
+    ]
