@@ -123,6 +123,9 @@ class NodeProcess:
         self.signal(signal.SIGKILL)
 
     def pull_plug(self) -> None:
+        if not catches(self.pid, signal.SIGUSR2):
+            self.resume()
+            self._wait_listens(signal.SIGUSR2)
         self.signal(signal.SIGUSR2)
         # One that hangs hears it when it goes on.
         self.resume()
@@ -153,23 +156,48 @@ class NodeProcess:
 
     def set_faults(self, clauses: Sequence[str]) -> None:
         """Have it obey these and no other; return when it does, or when it is no more."""
-        text = ";".join(clauses)
+        if list(clauses) == self.faults:
+            return
+        text, told = ";".join(clauses), list[str]()
+
+        def holds() -> bool:
+            # One that has just begun has no disk to break yet, and is asked again.
+            told.append(self._obeyed(text))
+            return told[-1] == text
+
+        try:
+            wait_until(holds, _SIGNAL_DEADLINE_S, f"node {self.node} obeys its faults")
+        except NeverHappenedError as error:
+            raise HarnessError(f"node {self.node} takes no faults: {told[-1]}") from error
+        self.faults = list(clauses)
+
+    def _obeyed(self, text: str) -> str:
+        """Return what it says when it is asked to obey this; if it is no more, that it does."""
         obeyed = self._faults_path.with_name("faults.obeyed")
         obeyed.unlink(missing_ok=True)
         self._faults_path.write_text(text)
+        self._wait_listens(signal.SIGUSR1)
         self.signal(signal.SIGUSR1)
         try:
             wait_until(
                 lambda: obeyed.exists() or not self.is_running,
                 _SIGNAL_DEADLINE_S,
-                f"node {self.node} obeys its faults",
+                f"node {self.node} says whether it obeys",
             )
         except NeverHappenedError as error:
             raise HarnessError(str(error)) from error
-        told = obeyed.read_text() if obeyed.exists() else text
-        if told != text:
-            raise HarnessError(f"node {self.node} takes no faults: {told}")
-        self.faults = list(clauses)
+        return obeyed.read_text() if obeyed.exists() else text
+
+    def _wait_listens(self, number: int) -> None:
+        """Wait until a signal is caught: a process that has only just begun would die of it."""
+        try:
+            wait_until(
+                lambda: not self.is_running or catches(self.pid, number),
+                _SIGNAL_DEADLINE_S,
+                f"node {self.node} listens to signal {number}",
+            )
+        except NeverHappenedError as error:
+            raise HarnessError(str(error)) from error
 
     def limit_memory(self, more_bytes: int | None) -> None:
         """Bound its private memory to what it has and so much more."""
@@ -198,6 +226,16 @@ class NodeProcess:
 
 def surroundings() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("OTTLA_")}
+
+
+def catches(pid: int, number: int) -> bool:
+    """Tell whether a process has a handler for a signal."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
 def _state(pid: int) -> str:

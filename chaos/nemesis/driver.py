@@ -50,7 +50,16 @@ class Driver:
                 for step, targets in chosen:
                     stack.enter_context(self._broken(step, targets))
                 self._scene.last(one.for_s)
+            self._raise()
             self._scene.wait_whole(WHOLE_DEADLINE_S)
+
+    def _raise(self) -> None:
+        """Start whoever is down, and tell that it had ended: an operator would."""
+        for node in self._scene.everybody:
+            if not self._scene.backend.is_running(node):
+                code = self._scene.backend.exit_code(node)
+                self._scene.tell("ended", NOTE, (node,), exit_code=code)
+                self._scene.backend.begin(node)
 
     def _chosen(self, step: Step) -> tuple[int, ...] | None:
         """Return whom a fault of a mix hits; None: nobody is what it should hit, which is told."""
@@ -105,7 +114,4 @@ class Driver:
         for node in tuple(scene.paused):
             backend.resume(node)
             scene.paused.discard(node)
-        for node in nodes:
-            if not backend.is_running(node):
-                scene.tell("ended", NOTE, (node,), exit_code=backend.exit_code(node))
-                backend.begin(node)
+        self._raise()
