@@ -28,7 +28,7 @@ $(STAMP): locks/dev.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r locks/dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@# As pip does for a package that is not editable: each start of a node would compile it all.
-	$(BIN)/python -m compileall -q bench clients controller node ottla proto replication tests
+	$(BIN)/python -m compileall -q bench chaos clients controller node ottla proto replication tests
 	@touch $@
 
 .PHONY: run
@@ -163,7 +163,7 @@ lock: ## write locks/ anew from pyproject.toml (downloads uv into a throw-away e
 	rm -rf target/lock
 	$(PYTHON) -m venv target/lock
 	target/lock/bin/pip install --quiet --disable-pip-version-check uv
-	$(COMPILE) --extra dev --extra bench pyproject.toml locks/build.in -o locks/dev.lock
+	$(COMPILE) --extra dev --extra bench --extra chaos pyproject.toml locks/build.in -o locks/dev.lock
 	$(COMPILE) --all-extras -c locks/dev.lock pyproject.toml locks/build.in -o locks/all.lock
 	$(COMPILE) -c locks/dev.lock pyproject.toml -o locks/node.lock
 	$(COMPILE) -c locks/dev.lock locks/build.in -o locks/build.lock

@@ -210,6 +210,7 @@ def _run_one(
         options=scenario.options,
         seed=seed,
         program=("-m", *(program or "ottla").split()),
+        needs=scenario.means,
     )
     lacking = scenario.means - backend.means
     if lacking:

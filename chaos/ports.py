@@ -33,6 +33,7 @@ class Means(Enum):
     LINKS = "cutting between nodes, each direction by itself"
     WEATHER = "delaying, losing and throttling between nodes"
     CLIENT_LINKS = "the same between clients and a node"
+    UNPLUG = "taking a node off its network and back"
     POWER = "losing what was not synced, at the end of a node"
     DISK = "errors, a full disk, slow syncs of a node"
     FILES = "changing, losing or restoring files of a node that is down"
@@ -142,6 +143,12 @@ class Backend(Protocol):
         """From now on, bytes from one node to another fare so. `WHOLE` mends it."""
 
     def set_client_link(self, node: int, to_node: LinkFault, from_node: LinkFault) -> None: ...
+
+    def unplug(self, node: int) -> None:
+        """Take a node off its network: neither nodes nor clients reach it."""
+
+    def plug_in(self, node: int) -> None:
+        """Put a node back on its network; one that was not taken off stays as it is."""
 
     # -- disks and clocks --------------------------------------------------------------------------
 

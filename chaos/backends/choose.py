@@ -5,14 +5,18 @@ Not here: the backends.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
+from random import SystemRandom
+from typing import Final
 
 from ottla.chaos.backends.kafka import KafkaBackend, KafkaSettings, environment_class_path
 from ottla.chaos.backends.local import PROFILE, LocalBackend, LocalSettings
-from ottla.chaos.ports import Backend
+from ottla.chaos.ports import Backend, Means
 from ottla.proto.errors import ConfigError
+
+COMPOSE_FILE: Final = Path("compose/compose.yaml")
+_COMPOSE_NODES: Final = 3
 
 
 def open_backend(
@@ -24,8 +28,12 @@ def open_backend(
     options: Mapping[str, str] | None = None,
     seed: int = 0,
     program: tuple[str, ...] = ("-m", "ottla"),
+    needs: frozenset[Means] = frozenset(),
 ) -> Backend:
-    """Return a cluster of which nothing runs yet; its files will be in `directory`."""
+    """Return a cluster of which nothing runs yet; its files will be in `directory`.
+
+    `needs` is what will be done to it, where a backend has to know that before it starts.
+    """
     if name == "local":
         return LocalBackend(
             LocalSettings(
@@ -43,22 +51,30 @@ def open_backend(
             KafkaSettings(directory=directory, class_path=class_path, nodes=nodes, seed=seed)
         )
     if name == "docker":
-        return _containers(directory, options or {}, seed)
+        if (nodes, controllers) != (_COMPOSE_NODES, 0):
+            raise ConfigError("The cluster of the backend docker has three nodes, which all vote.")
+        return _containers(directory, options or {}, seed, needs)
     raise ConfigError(f"There is no backend {name!r}; there are local, docker and kafka.")
 
 
-def _containers(directory: Path, options: Mapping[str, str], seed: int) -> Backend:
+def _containers(
+    directory: Path, options: Mapping[str, str], seed: int, needs: frozenset[Means]
+) -> Backend:
     try:
         # Only who uses it needs the library.
         from ottla.chaos.backends.containers import ContainerBackend, ContainerSettings
     except ModuleNotFoundError as error:
         raise ConfigError("The backend docker needs the library docker: ottla[chaos].") from error
+    if not COMPOSE_FILE.exists():
+        raise ConfigError(f"The backend docker needs {COMPOSE_FILE}: call it from a checkout.")
     return ContainerBackend(
         ContainerSettings(
             directory=directory,
-            compose_file=Path("compose/compose.yaml"),
-            project=f"ottla-chaos-{os.getpid()}",
+            compose_file=COMPOSE_FILE,
+            # No two runs share containers, also if they share a seed, or an engine.
+            project=f"ottla-chaos-{SystemRandom().getrandbits(40):010x}",
             seed=seed,
             options={**PROFILE, **options},
+            has_gates=Means.WEATHER in needs,
         )
     )

@@ -1,20 +1,24 @@
 """The cluster of `compose/` in containers, broken by the engine that runs it.
 
-Kill, stop and pause are the engine's. A way between two nodes is cut by a rule of iptables inside
-the network of the one that would receive, so that packets are really lost; that takes root, and
-`nsenter`. Clients go through gates, as in `local.py`. Delay and loss between nodes take `tc netem`,
-which not every kernel has: it is used where it is there, and `means` says so.
+Kill, stop, pause and unplug are the engine's. Clients go through gates on this machine, as in
+`local.py`. What is between nodes depends on what a scenario needs (`ContainerSettings.has_gates`):
 
-Not here: one process without a container (`local.py`).
+    without gates   nodes dial each other; a way is cut by iptables, and packets are really lost
+    with gates      nodes dial the service `gates`, the same gates in a container of their own,
+                    which cuts, delays and loses; an address behind a gate is its name, always
 
-G1  the project has a name of its own, and only its containers and volumes are touched
+Never both: behind a gate all packets come from the gates' address. `tc netem` is not used, since
+many kernels lack it; `system` says which of the two it was.
+
+Not here: one process without a container (`local.py`), rules of iptables (`cuts.py`).
+
+G1  the project has a name of its own, and only its containers, networks and volumes are touched
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,8 +28,10 @@ from typing import Any, Final
 import docker  # type: ignore[import-not-found,import-untyped,unused-ignore]  # it has no types
 
 from ottla.chaos.backends import inside
+from ottla.chaos.backends.cuts import Cuts, can_cut
 from ottla.chaos.backends.gatekeeper import Gatekeeper
-from ottla.chaos.backends.links import CLIENTS, HOST, take_port
+from ottla.chaos.backends.links import CLIENTS, EVERYWHERE, HOST, take_port
+from ottla.chaos.backends.process import uses_of
 from ottla.chaos.backends.verifying import problems_in
 from ottla.chaos.clock import NeverHappenedError, wait_until
 from ottla.chaos.evidence import ReplicaPrint
@@ -37,13 +43,17 @@ _COMMAND_DEADLINE_S: Final = 180.0
 _STOP_S: Final = 40
 _NODES: Final = (1, 2, 3)
 _DATA: Final = "/var/lib/ottla"
+_INTERNAL_PORT: Final = 9093
+# The service of `compose.yaml`, and its name on the network.
+_GATES: Final = "gates"
 _CUT: Final = LinkFault(is_cut=True)
 _MEANS: Final = frozenset(
     {
-        Means.KILL, Means.PAUSE, Means.STOP, Means.CLIENT_LINKS, Means.WIPE, Means.TRACE,
-        Means.DIGEST, Means.OFFLINE,
+        Means.KILL, Means.PAUSE, Means.STOP, Means.CLIENT_LINKS, Means.WIPE, Means.UNPLUG,
+        Means.TRACE, Means.DIGEST, Means.OFFLINE,
     }
 )  # fmt: skip
+_GATED: Final = frozenset({Means.LINKS, Means.WEATHER})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +66,36 @@ class ContainerSettings:
     project: str
     seed: int = 0
     options: Mapping[str, str] = field(default_factory=dict)
+    # Whether nodes reach each other through gates, which can do more than cut.
+    has_gates: bool = False
+
+
+class _Whereabouts:
+    """Where the containers of a project are, asked of the engine each time."""
+
+    def __init__(self, engine: Any, project: str) -> None:
+        self._engine: Final = engine
+        self._project: Final = project
+
+    def container(self, node: int) -> Any:
+        return self._engine.containers.get(f"{self._project}-node{node}-1")
+
+    def state(self, node: int) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.container(node).attrs["State"]
+        return found
+
+    def pid(self, node: int) -> int:
+        return int(self.state(node)["Pid"])
+
+    def networks(self, node: int) -> Mapping[str, Mapping[str, Any]]:
+        """Return what a node is connected to, by name."""
+        settings = self.container(node).attrs["NetworkSettings"]
+        found: Mapping[str, Mapping[str, Any]] = settings["Networks"]
+        return found
+
+    def addresses(self, node: int) -> list[str]:
+        own = (one["IPAddress"] for one in self.networks(node).values())
+        return [address for address in own if address]
 
 
 class ContainerBackend:
@@ -73,16 +113,33 @@ class ContainerBackend:
         self._gates: Final = {
             node: self._links.add(CLIENTS, node, self._ports[node][0]) for node in _NODES
         }
-        # Ways that are cut: they stay so when a node starts anew.
-        self._cut: Final = set[tuple[int, int]]()
+        # Those between nodes, while the cluster runs, if there are any.
+        self._between: Gatekeeper | None = None
+        self._where: Final = _Whereabouts(self._engine, settings.project)
+        self._cuts: Final = Cuts(self._where)
         self._paused: Final = set[int]()
-        self.means: Final = _MEANS | ({Means.LINKS} if _can_cut() else frozenset())
+        # Of each node that was started, the process of its last life.
+        self._pids: Final = dict[int, int]()
+        # Networks that nodes were taken off.
+        self._unplugged: Final = dict[int, tuple[str, ...]]()
+        own = _GATED if settings.has_gates else frozenset({Means.LINKS} if can_cut() else ())
+        self.means: Final = _MEANS | own
 
     @property
     def system(self) -> str:
         image = os.environ.get("NODE_IMAGE", "ottla")
-        cuts = "cuts by iptables" if Means.LINKS in self.means else "no cuts between nodes"
-        return f"the image {image} in containers of Docker ({cuts})"
+        if Means.WEATHER in self.means:
+            ways = "cuts, delay and loss between nodes by gates, not by netem"
+        elif Means.LINKS in self.means:
+            ways = "cuts between nodes by iptables"
+        else:
+            ways = "no cuts between nodes"
+        return f"the image {image} in containers of Docker ({ways})"
+
+    @property
+    def project(self) -> str:
+        """Return what the engine knows its containers by."""
+        return self._settings.project
 
     # -- its life --------------------------------------------------------------------------------
 
@@ -93,13 +150,38 @@ class ContainerBackend:
             folder.mkdir(parents=True, exist_ok=True)
             # The user of the container writes its trace there.
             folder.chmod(0o777)
-        override = {"services": {f"node{node}": self._service(node) for node in _NODES}}
-        # JSON is YAML.
-        self._override.write_text(json.dumps(override, indent=2))
+        self._write_override({})
+        if self._settings.has_gates:
+            self._write_override(self._open_gates())
         self._compose("up", "--detach", *(f"node{node}" for node in _NODES))
         for node in _NODES:
             self._watch(node)
         self.wait_ready(_NODES, START_DEADLINE_S)
+
+    def _open_gates(self) -> dict[int, str]:
+        """Start the gates between nodes; return of each node where to dial instead."""
+        self._between = keeper = Gatekeeper(
+            self._settings.seed,
+            self._command("run", "--rm", "--no-TTY", "--use-aliases", _GATES),
+            host=EVERYWHERE,
+            environment=self._environment(),
+            # It may have to make the image first.
+            answer_s=_COMMAND_DEADLINE_S,
+        )
+
+        def way(source: int, target: int) -> str:
+            gate = keeper.add(source, target, _INTERNAL_PORT, f"node{target}")
+            return f"node{target}:{_INTERNAL_PORT}>{_GATES}:{gate}"
+
+        return {
+            source: ";".join(way(source, target) for target in _NODES if target != source)
+            for source in _NODES
+        }
+
+    def _write_override(self, detours: Mapping[int, str]) -> None:
+        services = {f"node{node}": self._service(node, detours.get(node)) for node in _NODES}
+        # JSON is YAML.
+        self._override.write_text(json.dumps({"services": services}, indent=2))
 
     @property
     def _override(self) -> Path:
@@ -108,49 +190,62 @@ class ContainerBackend:
     def _folder(self, node: int) -> Path:
         return self._settings.directory / f"node-{node}"
 
-    def _service(self, node: int) -> dict[str, Any]:
+    def _service(self, node: int, detours: str | None) -> dict[str, Any]:
         advertised = (
             f"INSIDE://node{node}:19092",
             f"OUTSIDE://{HOST}:{self._gates[node]}",
-            f"INTERNAL://node{node}:9093",
+            f"INTERNAL://node{node}:{_INTERNAL_PORT}",
         )
         options = {
             "advertised.listeners": ",".join(advertised),
             "trace.file": "/trace/trace.jsonl",
             **self._settings.options,
         }
+        environment = {
+            f"OTTLA_{name.upper().replace('.', '_')}": value for name, value in options.items()
+        }
         return {
             "restart": "no",
-            "environment": {
-                f"OTTLA_{name.upper().replace('.', '_')}": value for name, value in options.items()
-            },
+            "environment": environment | ({"OTTLA_DIAL": detours} if detours else {}),
             "volumes": [f"{self._folder(node).resolve()}:/trace"],
         }
 
-    def _compose(self, *words: str) -> None:
+    def _environment(self) -> dict[str, str]:
+        """Return what `compose.yaml` reads: ports that nobody else has."""
         ports = {f"NODE{node}_PORT": str(own[0]) for node, own in self._ports.items()}
         ports |= {f"NODE{node}_HTTP_PORT": str(own[1]) for node, own in self._ports.items()}
+        return ports
+
+    def _command(self, *words: str) -> list[str]:
+        return [
+            *("docker", "compose", "--progress", "quiet"),
+            *("--project-name", self._settings.project),
+            *("--file", str(self._settings.compose_file), "--file", str(self._override)),
+            *words,
+        ]
+
+    def _compose(self, *words: str) -> None:
         done = subprocess.run(
-            [
-                *("docker", "compose", "--project-name", self._settings.project),
-                *("--file", str(self._settings.compose_file), "--file", str(self._override)),
-                *words,
-            ],
+            self._command(*words),
             capture_output=True,
             text=True,
             timeout=_COMMAND_DEADLINE_S,
             check=False,
-            env={**os.environ, **ports},
+            env={**os.environ, **self._environment()},
         )
         if done.returncode != 0:
             raise HarnessError(f"docker compose {words[0]} failed: {done.stderr[-500:]}")
 
     def close(self) -> None:
         self._paused.clear()
-        if self._override.exists():
-            self._logs = self.log_lines()
-            self._compose("down", "--volumes", "--timeout", "5")
         self._links.close()
+        if self._between is not None:
+            self._between.close()
+        if self._override.exists():
+            try:
+                self._logs = self.log_lines()
+            finally:
+                self._compose("down", "--volumes", "--remove-orphans", "--timeout", "5")
 
     def bootstrap(self, node: int) -> str:
         return f"{HOST}:{self._gates[node]}"
@@ -162,23 +257,23 @@ class ContainerBackend:
         return f"{HOST}:{self._ports[node][1]}"
 
     def _container(self, node: int) -> Any:
-        return self._engine.containers.get(f"{self._settings.project}-node{node}-1")
-
-    def _state(self, node: int) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self._container(node).attrs["State"]
-        return found
+        return self._where.container(node)
 
     def _watch(self, node: int) -> None:
-        self._links.watch(node, int(self._state(node)["Pid"]))
+        self._pids[node] = pid = self._where.pid(node)
+        self._links.watch(node, pid)
+        if self._between is not None:
+            # Its container sees the processes of the machine.
+            self._between.watch(node, pid)
 
     def is_running(self, node: int) -> bool:
-        return bool(self._state(node)["Running"])
+        return bool(self._where.state(node)["Running"])
 
     def is_ready(self, node: int) -> bool:
         return node not in self._paused and inside.is_ready(self._http(node))
 
     def exit_code(self, node: int) -> int | None:
-        state = self._state(node)
+        state = self._where.state(node)
         return None if state["Running"] else int(state["ExitCode"])
 
     def active_controller(self) -> int | None:
@@ -213,9 +308,7 @@ class ContainerBackend:
             raise _cannot(Means.FAILPOINTS)
         self._container(node).start()
         self._watch(node)
-        for source, target in self._cut:
-            if target == node:
-                self._filter("-I", source, target)
+        self._cuts.renew(node)
 
     def wait_ready(self, nodes: Sequence[int], deadline_s: float) -> None:
         for node in nodes:
@@ -234,47 +327,36 @@ class ContainerBackend:
         self._container(node).pause()
 
     def resume(self, node: int) -> None:
-        if self._state(node)["Paused"]:
+        if self._where.state(node)["Paused"]:
             self._container(node).unpause()
         self._paused.discard(node)
 
     # -- links -----------------------------------------------------------------------------------
 
     def set_link(self, source: int, target: int, fault: LinkFault) -> None:
-        if fault not in (WHOLE, _CUT):
-            raise _cannot(Means.WEATHER)
-        way = (source, target)
-        if fault.is_cut == (way in self._cut):
-            return
-        if fault.is_cut:
-            self._cut.add(way)
-            self._filter("-I", source, target)
+        if self._between is not None:
+            self._between.set(source, target, fault)
+        elif fault in (WHOLE, _CUT):
+            self._cuts.set(source, target, is_cut=fault.is_cut)
         else:
-            self._cut.discard(way)
-            self._filter("-D", source, target)
-
-    def _filter(self, action: str, source: int, target: int) -> None:
-        """Drop, or stop dropping, what comes from one node, in the network of another."""
-        networks = self._container(source).attrs["NetworkSettings"]["Networks"]
-        pid = int(self._state(target)["Pid"])
-        for network in networks.values():
-            if not network["IPAddress"] or not pid:
-                continue
-            rule = ["iptables", action, "INPUT", "--source", network["IPAddress"], "-j", "DROP"]
-            done = subprocess.run(
-                ["nsenter", "--target", str(pid), "--net", *rule],
-                capture_output=True,
-                text=True,
-                timeout=_COMMAND_DEADLINE_S,
-                check=False,
-            )
-            # A node that has started anew has no rules to take away.
-            if done.returncode != 0 and action == "-I":
-                raise HarnessError(f"{' '.join(rule)} failed: {done.stderr.strip()}")
+            raise _cannot(Means.WEATHER)
 
     def set_client_link(self, node: int, to_node: LinkFault, from_node: LinkFault) -> None:
         self._links.set(CLIENTS, node, to_node)
         self._links.set(node, CLIENTS, from_node)
+
+    def unplug(self, node: int) -> None:
+        container = self._container(node)
+        for name in self._where.networks(node):
+            self._engine.networks.get(name).disconnect(container)
+            self._unplugged[node] = (*self._unplugged.get(node, ()), name)
+
+    def plug_in(self, node: int) -> None:
+        container = self._container(node)
+        for name in self._unplugged.pop(node, ()):
+            # Others know it by this name; its address may be another one than before.
+            self._engine.networks.get(name).connect(container, aliases=[f"node{node}"])
+        self._cuts.renew(node)
 
     # -- disks -----------------------------------------------------------------------------------
 
@@ -326,7 +408,14 @@ class ContainerBackend:
         }
 
     def resources(self) -> dict[int, Mapping[str, Any]]:
-        return {}
+        found = dict[int, Mapping[str, Any]]()
+        for node, pid in tuple(self._pids.items()):
+            try:
+                found[node] = uses_of(_node_below(pid), Path(f"/proc/{pid}/root{_DATA}"))
+            except OSError:
+                # It is down, or we may not look.
+                continue
+        return found
 
     # -- what cannot be done to it (see `means`) ---------------------------------------------------
 
@@ -350,8 +439,10 @@ def _cannot(means: Means) -> HarnessError:
     return HarnessError(f"the backend docker has no means for this: {means.value}")
 
 
-def _can_cut() -> bool:
-    return os.geteuid() == 0 and bool(shutil.which("nsenter")) and bool(shutil.which("iptables"))
+def _node_below(pid: int) -> int:
+    """Return the node that the first process of a container has started, or that process."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(children[0]) if children else pid
 
 
 def _draw_port() -> int:

@@ -3,7 +3,10 @@
 Every byte between nodes and clients passes a gate. In the process of the clients, gates and clients
 would wait for each other, and what looks like a slow cluster would be a slow harness.
 
-    python -m ottla.chaos.backends.gatekeeper SEED      asked by lines of JSON, which it answers
+    python -m ottla.chaos.backends.gatekeeper SEED [HOST]
+        listens at the host, else on this machine only; asked by lines of JSON, which it answers
+
+The process may be in a container: then whoever talks to it gives the command that starts it there.
 
 Not here: gates (`links.py`).
 
@@ -18,12 +21,12 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
-from ottla.chaos.backends.links import Links
+from ottla.chaos.backends.links import HOST, Links
 from ottla.chaos.backends.process import surroundings
 from ottla.chaos.ports import HarnessError, LinkFault
 
@@ -35,19 +38,29 @@ _READ_BYTES: Final = 1 << 16
 class Gatekeeper:
     """The gates of one cluster, as `Links` has them; opened once, closed once. For any thread."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(
+        self,
+        seed: int,
+        command: Sequence[str] = (sys.executable, "-m", "ottla.chaos.backends.gatekeeper"),
+        *,
+        host: str = HOST,
+        environment: Mapping[str, str] | None = None,
+        answer_s: float = _ANSWER_S,
+    ) -> None:
+        # How long an answer may take; the first one takes its start as well.
+        self._answer_s: Final = answer_s
         self._process: Final = subprocess.Popen(
-            [sys.executable, "-m", "ottla.chaos.backends.gatekeeper", str(seed)],
+            [*command, str(seed), host],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=surroundings(),
+            env={**surroundings(), **(environment or {})},
             start_new_session=True,
         )
         self._turn: Final = threading.Lock()
         self._read = b""
 
-    def add(self, source: int, target: int, target_port: int) -> int:
-        return int(self._ask("add", source, target, target_port))
+    def add(self, source: int, target: int, target_port: int, target_host: str = HOST) -> int:
+        return int(self._ask("add", source, target, target_port, target_host))
 
     def set(self, source: int, target: int, fault: LinkFault) -> None:
         self._ask("set", source, target, asdict(fault))
@@ -89,7 +102,7 @@ class Gatekeeper:
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         while b"\n" not in self._read:
-            ready, _, _ = select.select([descriptor], [], [], _ANSWER_S)
+            ready, _, _ = select.select([descriptor], [], [], self._answer_s)
             more = os.read(descriptor, _READ_BYTES) if ready else b""
             if not more:
                 raise HarnessError("the gatekeeper does not answer")
@@ -112,7 +125,7 @@ def _obey(links: Links, told: list[Any]) -> Any:
 
 
 def main() -> None:
-    links = Links(int(sys.argv[1]))
+    links = Links(int(sys.argv[1]), *sys.argv[2:3])
     for line in sys.stdin:
         try:
             answer = {"answer": _obey(links, json.loads(line))}

@@ -288,6 +288,12 @@ class KafkaBackend:
     def set_link(self, source: int, target: int, fault: LinkFault) -> None:
         raise _cannot(Means.LINKS)
 
+    def unplug(self, node: int) -> None:
+        raise _cannot(Means.UNPLUG)
+
+    def plug_in(self, node: int) -> None:
+        raise _cannot(Means.UNPLUG)
+
     def set_faults(self, node: int, clauses: Sequence[str]) -> None:
         raise _cannot(Means.DISK)
 

@@ -29,6 +29,8 @@ from ottla.chaos.backends.pipes import Direction, Pipe
 from ottla.chaos.ports import HarnessError, LinkFault
 
 HOST: Final = "127.0.0.1"
+# Where gates listen that are reached from other machines, or from other containers.
+EVERYWHERE: Final = "0.0.0.0"
 # Below those that the system gives to outgoing connections, which would take a port that is free
 # for a moment.
 PORT_RANGE: Final = (12_000, 30_000)
@@ -38,19 +40,19 @@ CLIENTS: Final = -1
 _CALL_DEADLINE_S: Final = 10.0
 _LISTEN_POLL_S: Final = 0.02
 _BACKLOG: Final = 1024
-# On loopback a knock is answered at once, by the kernel.
+# On loopback a knock is answered at once, by the kernel; between containers of a machine nearly so.
 _KNOCK_S: Final = 0.2
 
 _T = TypeVar("_T")
 
 
-def take_port() -> socket.socket:
+def take_port(host: str = HOST) -> socket.socket:
     """Return a socket that has a port for itself, at which nobody listens."""
     dice = SystemRandom()
     for _ in range(_PORT_TRIES):
         taken = socket.socket()
         try:
-            taken.bind((HOST, dice.randrange(*PORT_RANGE)))
+            taken.bind((host, dice.randrange(*PORT_RANGE)))
         except OSError:
             taken.close()
         else:
@@ -61,11 +63,13 @@ def take_port() -> socket.socket:
     raise HarnessError(f"no free port was found between {PORT_RANGE[0]} and {PORT_RANGE[1]}")
 
 
-def is_listening(port: int) -> bool:
+def is_listening(port: int, host: str = HOST) -> bool:
     """Return whether somebody listens at a port, by knocking and going away again."""
-    with socket.socket() as knocking:
+    with socket.socket() as knocking, suppress(socket.gaierror):
         knocking.settimeout(_KNOCK_S)
-        return knocking.connect_ex((HOST, port)) == 0
+        return knocking.connect_ex((host, port)) == 0
+    # Nobody has that name now.
+    return False
 
 
 class _End(asyncio.Protocol):
@@ -104,10 +108,11 @@ class _Gate:
     """Where one node is reached by another, or by clients."""
 
     def __init__(
-        self, taken: socket.socket, target_port: int, there: Direction, back: Direction
+        self, taken: socket.socket, target: tuple[str, int], there: Direction, back: Direction
     ) -> None:
         self.port: Final[int] = taken.getsockname()[1]
-        self.target_port: Final = target_port
+        # A host, maybe by name, and a port.
+        self.target: Final = target
         self._there: Final = there
         self._back: Final = back
         self._socket: Final = taken
@@ -179,7 +184,8 @@ class _Gate:
 
     async def _dial(self, back: Pipe, there: Pipe) -> None:
         far = _End(back, there, self._ends)
-        await self._loop.create_connection(lambda: far, HOST, self.target_port)
+        # A name is looked up each time: a container that starts anew may have another address.
+        await self._loop.create_connection(lambda: far, *self.target)
 
     def close(self) -> None:
         self._reset()
@@ -191,7 +197,8 @@ class _Gate:
 class Links:
     """All gates, in a thread; opened once, closed once."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, host: str = HOST) -> None:
+        self._host: Final = host
         self._dice: Final = Random(seed)
         self._loop: Final = asyncio.new_event_loop()
         self._gates: Final = dict[tuple[int, int], _Gate]()
@@ -209,12 +216,12 @@ class Links:
 
     # -- for any thread --------------------------------------------------------------------------
 
-    def add(self, source: int, target: int, target_port: int) -> int:
+    def add(self, source: int, target: int, target_port: int, target_host: str = HOST) -> int:
         """Open a way to a port of a node, for one other node or for `CLIENTS`; return its port."""
 
         async def work() -> int:
             directions = self._direction(source, target), self._direction(target, source)
-            gate = _Gate(take_port(), target_port, *directions)
+            gate = _Gate(take_port(self._host), (target_host, target_port), *directions)
             self._gates[source, target] = gate
             return gate.port
 
@@ -305,17 +312,25 @@ class Links:
     async def _look(self) -> None:
         """See which targets have begun to listen, until all that run do."""
         while waiting := self._waiting():
-            for port, gates in waiting.items():
-                if is_listening(port):
-                    for gate in gates:
+            for target in waiting:
+                if await _answers(*target):
+                    # Asked again: those who ended meanwhile do not wait any more.
+                    for gate in self._waiting().get(target, ()):
                         gate.find_target()
             await asyncio.sleep(_LISTEN_POLL_S)
 
-    def _waiting(self) -> Mapping[int, list[_Gate]]:
+    def _waiting(self) -> Mapping[tuple[str, int], list[_Gate]]:
         """Return the gates that are shut to nodes that run, by where those will listen."""
-        found = dict[int, list[_Gate]]()
+        found = dict[tuple[str, int], list[_Gate]]()
         for node in self._watched:
             for gate in self._towards(node):
                 if not gate.is_target_up:
-                    found.setdefault(gate.target_port, []).append(gate)
+                    found.setdefault(gate.target, []).append(gate)
         return found
+
+
+async def _answers(host: str, port: int) -> bool:
+    if host == HOST:
+        return is_listening(port)
+    # To look up a name may take its time, and bytes must not wait for that.
+    return await asyncio.to_thread(is_listening, port, host)

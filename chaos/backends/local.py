@@ -44,7 +44,7 @@ PROFILE: Final = {
     "log.cleaner.backoff.ms": "1000",
     "log.retention.check.interval.ms": "1000",
 }
-_MEANS: Final = frozenset(Means)
+_MEANS: Final = frozenset(Means) - {Means.UNPLUG}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +275,12 @@ class LocalBackend:
     def set_client_link(self, node: int, to_node: LinkFault, from_node: LinkFault) -> None:
         self._links.set(CLIENTS, node, to_node)
         self._links.set(node, CLIENTS, from_node)
+
+    def unplug(self, node: int) -> None:
+        raise HarnessError("processes of one machine have no network of their own")
+
+    def plug_in(self, node: int) -> None:
+        raise HarnessError("processes of one machine have no network of their own")
 
     # -- disks, clocks, memory -------------------------------------------------------------------
 

@@ -210,18 +210,23 @@ class NodeProcess:
     # -- what it uses ----------------------------------------------------------------------------
 
     def uses(self) -> dict[str, Any]:
-        proc = Path(f"/proc/{self.pid}")
-        return {
-            "rss_bytes": int((proc / "statm").read_text().split()[1]) * _PAGE_BYTES,
-            "open_files": sum(1 for _ in (proc / "fd").iterdir()),
-            "disk_bytes": sum(one.stat().st_blocks * 512 for one in _files(self.data_dir)),
-        }
+        return uses_of(self.pid, self.data_dir)
 
     def log_lines(self) -> list[tuple[int, str]]:
         if not self.log_path.exists():
             return []
         text = self.log_path.read_text(encoding="utf-8", errors="replace")
         return list(enumerate(text.splitlines(), 1))
+
+
+def uses_of(pid: int, data_dir: Path) -> dict[str, Any]:
+    """Return what a process uses, and its files; raise `OSError` if it is gone, or not ours."""
+    proc = Path(f"/proc/{pid}")
+    return {
+        "rss_bytes": int((proc / "statm").read_text().split()[1]) * _PAGE_BYTES,
+        "open_files": sum(1 for _ in (proc / "fd").iterdir()),
+        "disk_bytes": sum(one.stat().st_blocks * 512 for one in _files(data_dir)),
+    }
 
 
 def surroundings() -> dict[str, str]:

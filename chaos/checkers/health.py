@@ -172,12 +172,14 @@ def _unserved(
 ) -> Iterator[Place]:
     good = {one.place for one in served}
     for place in sorted({one.place for one in tried} - good):
-        count = sum(
-            1
+        mine = [
+            one
             for one in tried
             if one.place == place and one.begun_ns > healed and one.ended_ns <= until
-        )
-        if count >= _TRIED_MIN:
+        ]
+        # Somebody who gave up soon does not know what would have come later.
+        is_late = any(one.begun_ns > (healed + until) // 2 for one in mine)
+        if len(mine) >= _TRIED_MIN and is_late:
             yield place
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import permutations
 from typing import Final
 
 from ottla.chaos.clock import now_s
@@ -102,16 +103,20 @@ class Driver:
     def heal_all(self) -> None:
         """Leave nothing broken, whatever happened before."""
         scene, backend = self._scene, self._scene.backend
-        nodes = scene.everybody
-        if Means.LINKS in backend.means:
-            for source in nodes:
-                for target in nodes:
-                    if source != target:
-                        backend.set_link(source, target, WHOLE)
-        if Means.CLIENT_LINKS in backend.means:
-            for node in backend.nodes:
-                backend.set_client_link(node, WHOLE, WHOLE)
+        self._heal_ways()
         for node in tuple(scene.paused):
             backend.resume(node)
             scene.paused.discard(node)
         self._raise()
+
+    def _heal_ways(self) -> None:
+        backend, nodes = self._scene.backend, self._scene.everybody
+        if Means.UNPLUG in backend.means:
+            for node in nodes:
+                backend.plug_in(node)
+        if Means.LINKS in backend.means:
+            for source, target in permutations(nodes, 2):
+                backend.set_link(source, target, WHOLE)
+        if Means.CLIENT_LINKS in backend.means:
+            for node in backend.nodes:
+                backend.set_client_link(node, WHOLE, WHOLE)

@@ -9,19 +9,21 @@ Not here: disks that fail while they are used (`disks.py`).
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final
 
 from ottla.chaos.nemesis.kind import Kind
-from ottla.chaos.nemesis.nodes import mend
+from ottla.chaos.nemesis.nodes import is_last, mend
 from ottla.chaos.nemesis.plan import Step
 from ottla.chaos.nemesis.scene import NOTE, Scene
 from ottla.chaos.ports import Means
 
 # A file's tail, in bytes: what was written last.
 _TAIL_BYTES: Final = 4096
+# How long damaged copies may take to be copied again before a person steps in.
+_COPIES_S: Final = 30.0
 
 
 def _logs(root: Path) -> dict[Path, list[Path]]:
@@ -98,7 +100,7 @@ def flip(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
         scene.tell("flipped", NOTE, (node,), file=f"{path.parent.name}/{path.name}", at=at)
     scene.begin(targets)
     yield
-    mend(scene, targets, may_wipe=True)
+    _replace(scene, targets)
 
 
 def truncate(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
@@ -112,7 +114,20 @@ def truncate(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[Non
             scene.tell("cut short", NOTE, (node,), file=name, taken_bytes=taken)
     scene.begin(targets)
     yield
+    _replace(scene, targets)
+
+
+def _replace(scene: Scene, targets: Sequence[int]) -> None:
+    """Mend nodes; one that keeps a damaged copy, and says so, gets an empty disk from a person."""
     mend(scene, targets, may_wipe=True)
+    if scene.wait_whole(_COPIES_S):
+        return
+    for node in targets:
+        if not is_last(scene, node):
+            scene.tell("restarted", NOTE, (node,), is_wiped=True)
+            scene.backend.kill([node])
+            scene.backend.wipe(node)
+            scene.backend.begin(node)
 
 
 def restore(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:

@@ -91,6 +91,14 @@ def weather(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None
     set_ways(scene, ways, WHOLE)
 
 
+def unplug(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
+    for node in targets:
+        scene.backend.unplug(node)
+    yield
+    for node in targets:
+        scene.backend.plug_in(node)
+
+
 def client_cut(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
     for node in targets:
         scene.backend.set_client_link(node, CUT, CUT)
@@ -135,6 +143,12 @@ KINDS: Final = (
         frozenset({Means.WEATHER}),
         weather,
         (("delay_ms", 100), ("jitter_ms", 50), ("loss_per_mille", 50), ("bytes_per_s", 125_000)),
+    ),
+    Kind(
+        "unplug",
+        "off its network: neither nodes nor clients reach it; then back",
+        frozenset({Means.UNPLUG}),
+        unplug,
     ),
     Kind("client-cut", "clients get no byte through", _CLIENTS, client_cut),
     Kind("client-resets", "connections of clients break, over and over", _CLIENTS, client_resets),

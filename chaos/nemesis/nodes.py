@@ -110,7 +110,7 @@ def mend(scene: Scene, targets: Sequence[int], *, may_wipe: bool = False) -> Non
     for node in targets:
         if _comes_back(scene, node):
             continue
-        is_wiped = may_wipe and not _is_last(scene, node)
+        is_wiped = may_wipe and not is_last(scene, node)
         scene.tell("restarted", NOTE, (node,), is_wiped=is_wiped)
         scene.backend.kill([node])
         if is_wiped:
@@ -118,7 +118,7 @@ def mend(scene: Scene, targets: Sequence[int], *, may_wipe: bool = False) -> Non
         scene.backend.begin(node)
 
 
-def _is_last(scene: Scene, node: int) -> bool:
+def is_last(scene: Scene, node: int) -> bool:
     """Return whether it alone has something: then its disk is not a fault to be mended."""
     return any(set(seen.isr) <= {node} for seen in scene.view().values())
 

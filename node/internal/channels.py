@@ -93,7 +93,10 @@ class Channels:
         return grpc.aio.secure_channel(way, self.tls.channel_credentials(), options)
 
     def way_to(self, address: Address) -> Address:
-        """Return where to dial for an address: there, unless somebody stands in between."""
+        """Return where to dial for an address: there, unless somebody stands in between.
+
+        Whoever looks names up asks here first: what a name leads to is no detour's beginning.
+        """
         return self._detours.get(address, address)
 
     async def close(self) -> None:

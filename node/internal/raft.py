@@ -197,7 +197,7 @@ class RaftTransport:
     async def _look(self, peer: int, incarnation: UUID) -> Verdict:
         address = self._senders[peer].reached_at
         try:
-            address = address or (await resolve(self._voters[peer]))[0]
+            address = address or (await resolve(self._channels.way_to(self._voters[peer])))[0]
         except OSError:
             return Verdict.SILENCE
         return await self._probe(

@@ -251,7 +251,7 @@ class ReplicationStream:
 
     async def _next_address(self, address: Address) -> Address:
         try:
-            found = await resolve(address)
+            found = await resolve(self._follower.channels.way_to(address))
         except OSError as error:
             raise _BrokenError(f"Its name is not known: {error.strerror or error}.") from None
         return found[self._failures % len(found)]

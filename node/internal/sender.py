@@ -162,7 +162,7 @@ class Sender:
 
     async def _next_address(self) -> Address:
         try:
-            found = await resolve(self._address)
+            found = await resolve(self._channels.way_to(self._address))
         except OSError as error:
             raise _BrokenError(f"Its name is not known: {error.strerror or error}.") from None
         return found[self._failures % len(found)]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.chaos.backends.gatekeeper import Gatekeeper
-from ottla.chaos.backends.links import HOST, is_listening, take_port
+from ottla.chaos.backends.links import EVERYWHERE, HOST, is_listening, take_port
 from ottla.chaos.clock import wait_until
 from ottla.chaos.ports import WHOLE, HarnessError, LinkFault
 
@@ -37,6 +37,33 @@ def test_bytes_pass_are_cut_and_are_counted(keeper: Gatekeeper) -> None:
             assert keeper.passed_bytes(1, 2) == 0
             keeper.set(1, 2, WHOLE)
             wait_until(lambda: keeper.passed_bytes(1, 2) == 4, SOON_S, "bytes pass")
+
+
+def test_gates_for_others_listen_everywhere_and_dial_by_name() -> None:
+    keeper = Gatekeeper(seed=1, host=EVERYWHERE)
+    try:
+        with take_port() as target:
+            target.listen()
+            port = keeper.add(1, 2, target.getsockname()[1], "localhost")
+            nowhere = keeper.add(2, 1, 1, "no-such-host.invalid")
+            for node in (1, 2):
+                keeper.watch(node, os.getpid())
+            wait_until(lambda: is_listening(port), SOON_S, "the gate is open")
+            assert not is_listening(nowhere)
+            with socket.create_connection((HOST, port), timeout=SOON_S) as line:
+                line.sendall(b"here")
+                wait_until(lambda: keeper.passed_bytes(1, 2) == 4, SOON_S, "bytes pass")
+    finally:
+        keeper.close()
+
+
+def test_it_is_started_by_the_command_that_is_given() -> None:
+    script = 'read asked; echo "{\\"answer\\": $WORTH}"'
+    keeper = Gatekeeper(1, ("sh", "-c", script), environment={"WORTH": "7"})
+    try:
+        assert keeper.add(1, 2, 3) == 7
+    finally:
+        keeper.close()
 
 
 def test_what_cannot_be_done_is_told(keeper: Gatekeeper) -> None:

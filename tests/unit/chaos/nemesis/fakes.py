@@ -30,6 +30,7 @@ class FakeBackend:
         self.links = dict[tuple[int, int], LinkFault]()
         self.client_links = dict[int, tuple[LinkFault, LinkFault]]()
         self.faults = dict[int, list[str]]()
+        self.unplugged = set[int]()
 
     @property
     def cut(self) -> set[tuple[int, int]]:
@@ -98,6 +99,14 @@ class FakeBackend:
         self.client_links[node] = (to_node, from_node)
         if (to_node, from_node) == (WHOLE, WHOLE):
             del self.client_links[node]
+
+    def unplug(self, node: int) -> None:
+        self.calls.append(("unplug", node))
+        self.unplugged.add(node)
+
+    def plug_in(self, node: int) -> None:
+        self.calls.append(("plug_in", node))
+        self.unplugged.discard(node)
 
     def set_faults(self, node: int, clauses: Sequence[str]) -> None:
         self.calls.append(("faults", node, *clauses))

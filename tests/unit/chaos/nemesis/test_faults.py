@@ -52,6 +52,7 @@ def test_every_fault_is_mended_when_it_is_over(backend: FakeBackend, name: str) 
     scene = run(backend, Step(fault=name, target=target, for_s=0.01))
     assert not backend.down
     assert not backend.links
+    assert not backend.unplugged
     assert not any(backend.faults.values())
     assert not scene.paused
     injected = sorted((fault, who) for fault, step, who in scene.story if step == INJECT)
@@ -97,10 +98,11 @@ def test_heal_all_leaves_nothing_broken(backend: FakeBackend) -> None:
     backend.links[1, 2] = LinkFault(is_cut=True)
     backend.client_links[1] = (LinkFault(is_cut=True), LinkFault(is_cut=True))
     backend.down.add(3)
+    backend.unplugged.add(2)
     scene.paused.add(2)
     Driver(scene).heal_all()
     assert (backend.links, backend.client_links) == ({}, {})
-    assert (backend.down, scene.paused) == (set(), set())
+    assert (backend.down, scene.paused, backend.unplugged) == (set(), set(), set())
 
 
 def test_isolating_cuts_both_ways_and_nothing_else(backend: FakeBackend) -> None:
@@ -108,6 +110,14 @@ def test_isolating_cuts_both_ways_and_nothing_else(backend: FakeBackend) -> None
     doing = KINDS["isolate"].act(scene, (2,), Step(fault="isolate"))
     next(doing)
     assert backend.cut == {(2, 1), (1, 2), (2, 3), (3, 2)}
+
+
+def test_a_node_that_is_unplugged_runs_on_and_is_put_back(backend: FakeBackend) -> None:
+    doing = KINDS["unplug"].act(FakeScene(backend), (2,), Step(fault="unplug"))
+    next(doing)
+    assert (backend.unplugged, backend.down) == ({2}, set())
+    next(doing, None)
+    assert backend.calls == [("unplug", 2), ("plug_in", 2)]
 
 
 @pytest.mark.parametrize(("back", "way"), [(False, (1, 2)), (True, (2, 1))])

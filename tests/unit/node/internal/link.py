@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -206,10 +206,15 @@ async def leader(node_id: int = LEADER, **fields: Any) -> AsyncIterator[Leader]:
         await found.stop()
 
 
-def following(*, tls: Tls | None = None, receive_bytes_max: int = 32 << 20) -> Follower:
+def following(
+    *,
+    tls: Tls | None = None,
+    receive_bytes_max: int = 32 << 20,
+    detours: Mapping[Address, Address] | None = None,
+) -> Follower:
     return Follower(
         me=WhoIAm(FOLLOWER, UUID(int=2), CLUSTER_ID),
-        channels=Channels(tls),
+        channels=Channels(tls, detours),
         broker_epoch=lambda: 7,
         now_ms=now_ms,
         receive_bytes_max=lambda: receive_bytes_max,

@@ -166,10 +166,15 @@ class Peers:
     def alive(self) -> list[Peer]:
         return [peer for peer in self.peers.values() if peer.is_alive]
 
-    async def start(self, host: str = "127.0.0.1") -> None:
+    async def start(self, host: str = "127.0.0.1", *, has_detours: bool = False) -> None:
+        """Start all, known by that host; with detours, they are dialled where they are."""
         for peer in self.peers.values():
             peer.bind()
         voters = {n: Address(host, peer.address.port) for n, peer in self.peers.items()}
+        if has_detours:
+            detours = {voters[n]: peer.address for n, peer in self.peers.items()}
+            for peer in self.peers.values():
+                peer.channels = Channels(peer.channels.tls, detours)
         for peer in self.peers.values():
             await peer.start(voters)
 

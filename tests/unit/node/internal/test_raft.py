@@ -61,6 +61,22 @@ def test_voters_may_be_given_by_name() -> None:
     run(story)
 
 
+def test_voters_given_by_name_are_reached_through_the_gates_of_those_names() -> None:
+    async def story() -> None:
+        peers = Peers(3, timing=PATIENT)
+        await peers.start(host="no-such-host.invalid", has_detours=True)
+        leader = await peers.leader()
+        assert isinstance(await leader.member.propose(b"on", 5_000), Committed)
+        # They look whether it is dead through the gates as well.
+        began = time.monotonic()
+        await leader.die()
+        assert await peers.leader() is not leader
+        assert time.monotonic() - began < PATIENT.election_min_ms / 1000 / 2
+        await peers.stop()
+
+    run(story)
+
+
 def test_a_voter_whose_name_is_not_known_is_told_and_tried_again() -> None:
     async def story() -> None:
         log = listen_to_logs()

@@ -56,6 +56,19 @@ def test_asks_and_answers_take_turns() -> None:
     run(story)
 
 
+def test_a_leader_that_is_given_by_name_is_reached_through_the_gate_of_that_name() -> None:
+    async def story() -> None:
+        told = Address("no-such-host.invalid", 9093)
+        async with leader() as node:
+            follower = following(detours={told: node.address})
+            where = Whereabouts(told, node.me.incarnation)
+            async with pulling(where, follower) as (_, puller):
+                (await node.fed()).tell(b"news")
+                await until(lambda: puller.answers)
+
+    run(story)
+
+
 def test_a_leader_that_was_not_there_is_found_when_it_is() -> None:
     async def story() -> None:
         log, address = listen_to_logs(), free_address()
