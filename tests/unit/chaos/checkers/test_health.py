@@ -117,6 +117,12 @@ def test_one_partition_that_is_not_served_after_the_heal_breaks_row_24() -> None
     assert broken(story) == {24}
 
 
+def test_a_partition_that_was_given_up_soon_after_the_heal_says_nothing() -> None:
+    story = Writers().write(5).fault("kill", "inject", 1).fault("kill", "heal", 1)
+    story.write(0.5).write(0.5, ok=False, to=1)
+    assert not broken(story.write(10))
+
+
 def test_a_topic_that_was_deleted_need_not_be_served() -> None:
     story = Writers().write(5).fault("kill", "inject", 1).fault("kill", "heal", 1)
     for number in range(10):
