@@ -114,11 +114,11 @@ def test_control_batches_move_the_position_and_give_nothing() -> None:
 
 
 def test_records_of_an_aborted_transaction_are_left_out() -> None:
-    def batch(offset: int, producer: int, **more: bool) -> bytes:
-        key = struct.pack(">hh", 0, 0) if more.get("control") else None
+    def batch(offset: int, producer: int, *, control: bool = False) -> bytes:
+        key = struct.pack(">hh", 0, 0) if control else None
         record = Record(offset, 1, key, b"%d" % producer)
         return build_batch(
-            [record], base_offset=offset, transactional=True, producer_id=producer, **more
+            [record], base_offset=offset, transactional=True, producer_id=producer, control=control
         )
 
     data = batch(0, 7) + batch(1, 8) + batch(2, 7, control=True) + batch(3, 7)

@@ -64,7 +64,7 @@ def test_each_code_has_one_reaction(code: ErrorCode, reaction: Reaction) -> None
 def test_a_rebalance_keeps_the_member_id_and_an_unknown_member_loses_it() -> None:
     core = _settled(_member(), A0)
     core.react(ErrorCode.REBALANCE_IN_PROGRESS, "Heartbeat")
-    assert core.member.is_in
+    assert core.member.member_id == "m-1"
     assert core.join_reason == "Heartbeat: REBALANCE_IN_PROGRESS"
     core.react(ErrorCode.UNKNOWN_MEMBER_ID, "Heartbeat")
     assert core.member.member_id == ""
