@@ -63,7 +63,7 @@ class AsyncRunner(RebalanceListener):
         self._topics: Final = [*names, *self.plan.topics]
         self._handler: Final = handler
         self._at_most_once: Final = at_most_once
-        self._hopeless: Final = (DeserializationError, *hopeless)
+        self._hopeless: Final[tuple[type[Exception], ...]] = (DeserializationError, *hopeless)
         self._key: Final = _serde(options.value_of(rows.KEY_DESERIALIZER))
         self._value: Final = _serde(options.value_of(rows.VALUE_DESERIALIZER))
         # Bytes go on as they came, so deserializing is done here, record by record.
