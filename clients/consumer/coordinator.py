@@ -51,6 +51,8 @@ class Coordinator:
         self._node_id: int | None = None
         # One for what waits for other members, one for the rest (O1).
         self._connections: Final = dict[bool, Connection]()
+        # Whoever asks while a connection is being made waits for the same one.
+        self._opening: Final = {True: asyncio.Lock(), False: asyncio.Lock()}
         self._finding: Final = asyncio.Lock()
         value_of = cluster.options.value_of
         self._first_ms: Final = value_of(rows.RETRY_BACKOFF_MS)
@@ -102,14 +104,15 @@ class Coordinator:
         broker = self._cluster.metadata.broker(node_id)
         if broker is None:
             raise NotSentError(f"the coordinator, broker {node_id}, is not in the cluster.")
-        found = self._connections.get(patient)
-        if found is not None and not found.is_closed and found.address == broker.address:
-            return found
-        if found is not None:
-            found.abort()
-        opened = await self._cluster.peers.open(broker.address)
-        self._connections[patient] = opened
-        return opened
+        async with self._opening[patient]:
+            found = self._connections.get(patient)
+            if found is not None and not found.is_closed and found.address == broker.address:
+                return found
+            if found is not None:
+                found.abort()
+            opened = await self._cluster.peers.open(broker.address)
+            self._connections[patient] = opened
+            return opened
 
     async def close(self) -> None:
         for connection in self._connections.values():

@@ -128,7 +128,7 @@ class Fetcher:
         if tasks:
             await asyncio.wait(tasks)
         for connection in self._connections.values():
-            connection.abort()
+            await connection.close()
         self._connections.clear()
 
     def _begin(

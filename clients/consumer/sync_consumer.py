@@ -73,10 +73,12 @@ class Consumer:
         """Commit what is processed if that is done by itself, leave the group, end everything."""
         if self._is_closed:
             return
-        self._is_closed = True
         try:
+            # A listener may still commit while partitions go.
             self._run(self._async.close())
+            self._do_chores()
         finally:
+            self._is_closed = True
             self._thread.stop()
 
     # --- what to read -------------------------------------------------------------------------
