@@ -290,7 +290,7 @@ class Accumulator:
         return ended
 
     def split(self, lane: Lane, batch: Batch) -> None:
-        """Put two halves of a batch in its place, at the front of its lane (A1)."""
+        """Put two halves of a batch where it stood (A1)."""
         others = [one for one in self.live if one is not batch]
         half = len(batch.records) // 2
         places = list[tuple[Batch, int]]()
@@ -309,13 +309,21 @@ class Accumulator:
             # It takes no more: it may be too large as it is.
             part.attempts = batch.attempts
             parts.append(part)
-        lane.queue.extendleft(reversed(parts))
-        self.busy[lane] = None
+        for part in reversed(parts):
+            self.put_back(lane, part)
         self._forget(batch)
         # The oldest come first, so that whoever looks for what is too old may stop early.
         self.live.clear()
         self.live.update(dict.fromkeys([*parts, *others]))
         batch.move(places)
+
+    def put_back(self, lane: Lane, batch: Batch) -> None:
+        """Put a batch that was sent where its number says, not always to the front (A1)."""
+        at = 0
+        while at < len(lane.queue) and lane.queue[at].number < batch.number:
+            at += 1
+        lane.queue.insert(at, batch)
+        self.busy[lane] = None
 
     def _forget(self, batch: Batch) -> None:
         if batch in self.live:

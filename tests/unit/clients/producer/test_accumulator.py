@@ -8,7 +8,7 @@ import pytest
 
 from ottla.clients.errors import BufferFullError, DeliveryFailedError, NoTopicError
 from ottla.clients.producer.accumulator import Accumulator, AccumulatorSettings
-from ottla.clients.producer.batch import Batch, Report, State
+from ottla.clients.producer.batch import Batch, Outcome, Report, State
 
 
 def _made(**settings: object) -> Accumulator:
@@ -58,7 +58,7 @@ def test_memory_is_bounded_and_a_refusal_changes_nothing() -> None:
     accumulator.know("t", 1, [0], 0)
     _put(accumulator, b"x" * 300)
     used = accumulator.used_bytes
-    with pytest.raises(BufferFullError, match="buffer.memory is 500"):
+    with pytest.raises(BufferFullError, match=r"buffer\.memory is 500"):
         _put(accumulator, b"x" * 300)
     assert accumulator.used_bytes == used
     assert len(accumulator.live) == 1
@@ -68,8 +68,6 @@ def test_memory_is_free_when_a_batch_has_ended() -> None:
     accumulator = _made(buffer_memory=500)
     accumulator.know("t", 1, [0], 0)
     batch, _ = _put(accumulator, b"x" * 300)
-    from ottla.clients.producer.batch import Outcome
-
     accumulator.end(batch, Outcome(State.OK, 0))
     assert accumulator.used_bytes == 0
 
