@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from tests.integration.nodes import wait_until
 
@@ -21,6 +21,13 @@ class Seen(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp_ms: int
+
+
+def _seen(message: Message) -> Seen:
+    told: Any = message.headers() or ()
+    headers = tuple((str(name), content) for name, content in told)
+    where = (message.partition() or 0, message.offset() or 0)
+    return Seen(*where, message.key(), message.value(), headers, message.timestamp()[1])
 
 
 def read_all(bootstrap: str, topic: str, partitions: int) -> list[Seen]:
@@ -40,11 +47,9 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> list[Seen]:
         for message in consumer.consume(1000, 0.2):
             error = message.error()
             if error is None:
-                headers = tuple(message.headers() or ())
-                place = (message.partition(), message.offset(), message.key(), message.value())
-                seen.append(Seen(*place, headers, message.timestamp()[1]))
+                seen.append(_seen(message))
             elif error.code() == KafkaError._PARTITION_EOF:
-                ended.add(message.partition())
+                ended.add(message.partition() or 0)
         return len(ended) == partitions
 
     try:
