@@ -11,6 +11,10 @@ from ottla.clients.producer.accumulator import Accumulator, AccumulatorSettings
 from ottla.clients.producer.batch import Batch, Outcome, Report, State
 
 
+def _clock() -> float:
+    return 10.0
+
+
 def _made(**settings: object) -> Accumulator:
     return Accumulator(AccumulatorSettings(**settings), Random(1).randrange)  # type: ignore[arg-type]
 
@@ -18,7 +22,7 @@ def _made(**settings: object) -> Accumulator:
 def _put(
     accumulator: Accumulator, value: bytes = b"v", *, partition: int | None = 0, topic: str = "t"
 ) -> tuple[Batch, int]:
-    return accumulator.append(topic, None, value, partition, 1, (), None, 10.0)
+    return accumulator.append(topic, None, value, partition, 1, (), None, _clock)
 
 
 def test_records_of_a_partition_share_a_batch_in_order() -> None:
@@ -90,7 +94,7 @@ def test_records_wait_for_a_topic_in_order_and_are_sorted_in_when_it_is_known() 
     accumulator = _made(partitioner="round_robin")
     told = list[Report]()
     places = [
-        accumulator.append("t", None, bytes([at]), None, 1, (), told.append, 10.0)
+        accumulator.append("t", None, bytes([at]), None, 1, (), told.append, _clock)
         for at in range(4)
     ]
     waiting = places[0][0]
@@ -106,7 +110,7 @@ def test_a_record_that_waited_for_a_partition_which_never_was_fails_alone() -> N
     accumulator = _made()
     told = list[Report]()
     for partition in (5, 0):
-        accumulator.append("t", None, b"v", partition, 1, (), told.append, 10.0)
+        accumulator.append("t", None, b"v", partition, 1, (), told.append, _clock)
     accumulator.know("t", 1, [0], 20.0)
     (ended,) = accumulator.take_ended()
     assert ended.report(0).state is State.FAILED

@@ -69,7 +69,10 @@ class Run:
         value = POISON if self.dice.random() < 0.01 else b"%d" % number
         self.sent.append((partition, value))
         told = self.told.setdefault(number, [])
-        self.accumulator.append("t", None, value, partition, 1, (), told.append, self.now_ms)
+        self.accumulator.append("t", None, value, partition, 1, (), told.append, self._clock)
+
+    def _clock(self) -> float:
+        return self.now_ms
 
     def _turn(self) -> None:
         for dispatch in self.sender.collect(self.now_ms, lambda *_: 0):
