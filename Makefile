@@ -115,7 +115,7 @@ chaos: install ## break a cluster and judge it: make chaos [SCENARIO=…] [SEED=
 .PHONY: interop
 interop: install ## Kafka's own programs judge our node and our files (needs Java 17 and Maven)
 	@$(BIN)/python -m tests.interop.kafka
-	$(BIN)/pytest -m interop tests/interop
+	$(BIN)/pytest -m interop tests/interop tests/integration/clients_own
 
 .PHONY: bench
 bench: install ## what this machine can do, and the log beside it

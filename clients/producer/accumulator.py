@@ -95,6 +95,7 @@ class Accumulator:
         self._dice: Final = dice
         self._batch_size: Final = settings.batch_size
         self._count_max: Final = settings.batch_num_messages
+        self._size_max: Final = settings.max_request_size - BATCH_OVERHEAD
         self._bytes_max: Final = min(BATCH_BYTES_MAX, settings.max_request_size)
         self._memory: Final = settings.buffer_memory
         self._topics: Final = dict[str, _Topic]()
@@ -159,14 +160,14 @@ class Accumulator:
         timestamp_ms: int,
         headers: Headers,
         on_delivery: Callable[[Report], object] | None,
-        now_ms: float,
-        *,
+        clock: Callable[[], float],
         has_own_time: bool = False,
     ) -> tuple[Batch, int]:
         """Put one record in; return its batch and its number there.
 
-        Raises `BufferFullError`, `NoTopicError` for a partition that is not there, or
-        `DeliveryFailedError` for a record that is too large; then nothing has changed.
+        The clock is looked at only if a new batch begins. Raises `BufferFullError`, `NoTopicError`
+        for a partition that is not there, or `DeliveryFailedError` for a record that is too large;
+        then nothing has changed.
         """
         size = RECORD_OVERHEAD
         if key is not None:
@@ -175,32 +176,33 @@ class Accumulator:
             size += len(value)
         if headers or has_own_time:
             size += _OWN_TIME_OVERHEAD + _size_of(headers)
-        self._require_room(topic, size)
+        if size > self._size_max or self.used_bytes + size > self._memory:
+            self._require_room(topic, size)
         known = self._topics.get(topic)
         if known is None:
-            batch = self._wait(topic, partition, now_ms)
+            batch = self._wait(topic, partition, clock())
         else:
-            batch = self._place(known, topic, key, partition, size, now_ms)
+            batch = self._place(known, key, partition, size, clock)
         records = batch.records
         index = len(records)
         records.append((timestamp_ms, key, value, headers))
         before = batch.size
-        batch.size = before + size
+        batch.size = after = before + size
         self.used_bytes += size
-        if index == 0 or before < self._batch_size <= batch.size:
+        if before < self._batch_size <= after:
             self.wants_attention = True
         if on_delivery is not None:
             batch.call_back(index, on_delivery)
         return batch, index
 
     def _require_room(self, topic: str, size: int) -> None:
-        if size + BATCH_OVERHEAD > self.settings.max_request_size:
+        if size > self._size_max:
             raise DeliveryFailedError(
                 f"{topic}: the record takes up to {size + BATCH_OVERHEAD} bytes, and max.request."
                 f"size is {self.settings.max_request_size}.",
                 ErrorCode.MESSAGE_TOO_LARGE,
             )
-        if self.used_bytes + size > self._memory and self.used_bytes:
+        if self.used_bytes:
             raise BufferFullError(
                 f"{self.used_bytes} bytes of records wait to be acknowledged, and buffer.memory is "
                 f"{self._memory}."
@@ -209,30 +211,29 @@ class Accumulator:
     def _place(
         self,
         known: _Topic,
-        topic: str,
         key: bytes | None,
         partition: int | None,
         size: int,
-        now_ms: float,
+        clock: Callable[[], float],
     ) -> Batch:
+        """Return the batch that takes a record of this size, a new one if need be."""
         if partition is None:
             partition = known.choose(key, size)
         elif not 0 <= partition < len(known.lanes):
-            raise _no_partition(topic, partition, len(known.lanes))
+            raise _no_partition(known.lanes[0].topic, partition, len(known.lanes))
         lane = known.lanes[partition]
-        if lane.queue:
-            last = lane.queue[-1]
+        queue = lane.queue
+        if queue:
+            last = queue[-1]
             if (
                 last.size + size <= self._bytes_max
                 and len(last.records) < self._count_max
                 and last.attempts == 0
             ):
                 return last
-        batch = self._new(topic, partition, now_ms)
-        lane.queue.append(batch)
+        batch = self._new(lane.topic, partition, clock())
+        queue.append(batch)
         self.busy[lane] = None
-        # What is before it is full now.
-        self.wants_attention = True
         return batch
 
     def _new(self, topic: str, partition: int, now_ms: float) -> Batch:
@@ -241,6 +242,8 @@ class Accumulator:
         batch.size = BATCH_OVERHEAD
         self.used_bytes += BATCH_OVERHEAD
         self.live[batch] = None
+        # Its time begins to run; and what is before it is full.
+        self.wants_attention = True
         return batch
 
     def _wait(self, topic: str, partition: int | None, now_ms: float) -> Batch:
@@ -261,7 +264,7 @@ class Accumulator:
             size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
             size += _OWN_TIME_OVERHEAD + _size_of(headers)
             try:
-                target = self._place(known, topic, key, partition, size, now_ms)
+                target = self._place(known, key, partition, size, lambda: now_ms)
             except NoTopicError as error:
                 target = self._new(topic, -1, now_ms)
                 target.records.append((stamp, key, value, headers))
@@ -290,7 +293,7 @@ class Accumulator:
         return ended
 
     def split(self, lane: Lane, batch: Batch) -> None:
-        """Put two halves of a batch in its place, at the front of its lane (A1)."""
+        """Put two halves of a batch where it stood (A1)."""
         others = [one for one in self.live if one is not batch]
         half = len(batch.records) // 2
         places = list[tuple[Batch, int]]()
@@ -309,13 +312,21 @@ class Accumulator:
             # It takes no more: it may be too large as it is.
             part.attempts = batch.attempts
             parts.append(part)
-        lane.queue.extendleft(reversed(parts))
-        self.busy[lane] = None
+        for part in reversed(parts):
+            self.put_back(lane, part)
         self._forget(batch)
         # The oldest come first, so that whoever looks for what is too old may stop early.
         self.live.clear()
         self.live.update(dict.fromkeys([*parts, *others]))
         batch.move(places)
+
+    def put_back(self, lane: Lane, batch: Batch) -> None:
+        """Put a batch that was sent where its number says, not always to the front (A1)."""
+        at = 0
+        while at < len(lane.queue) and lane.queue[at].number < batch.number:
+            at += 1
+        lane.queue.insert(at, batch)
+        self.busy[lane] = None
 
     def _forget(self, batch: Batch) -> None:
         if batch in self.live:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
 from ottla.clients import options as rows
-from ottla.clients.clock import wall_ms
+from ottla.clients.clock import wall_ns
 from ottla.clients.errors import BufferFullError, ClientClosedError, SerdeError
 from ottla.clients.loop_thread import LoopThread
 from ottla.clients.metadata import PartitionInfo
@@ -82,7 +82,7 @@ class AsyncProducer(_Writing):
             key,
             value,
             partition,
-            wall_ms() if timestamp_ms is None else timestamp_ms,
+            wall_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms,
             _headers(headers) if headers else (),
             on_delivery,
             timestamp_ms is not None,
@@ -170,7 +170,7 @@ class Producer(_Writing):
             key,
             value,
             partition,
-            wall_ms() if timestamp_ms is None else timestamp_ms,
+            wall_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms,
             _headers(headers) if headers else (),
             on_delivery,
             timestamp_ms is not None,

@@ -99,8 +99,8 @@ class Engine:
                 timestamp_ms,
                 headers,
                 on_delivery,
-                now_ms(),
-                has_own_time=has_own_time,
+                now_ms,
+                has_own_time,
             )
             if accumulator.wants_attention:
                 accumulator.wants_attention = False

@@ -285,12 +285,8 @@ class Sender:
             self._again(lane, batch, now_ms, wait=True)
 
     def _again(self, lane: Lane, batch: Batch, now_ms: float, *, wait: bool) -> None:
-        """Put a batch back where its number says, at the front of its lane (S1)."""
-        at = 0
-        while at < len(lane.queue) and lane.queue[at].number < batch.number:
-            at += 1
-        lane.queue.insert(at, batch)
-        self._accumulator.busy[lane] = None
+        """Put a batch back into its lane, in order (S1)."""
+        self._accumulator.put_back(lane, batch)
         if wait:
             pause_ms = backoff_ms(
                 batch.attempts - 1,

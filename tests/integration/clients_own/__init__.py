@@ -1,1 +1,1 @@
-"""Our own clients, against our own nodes and against Apache Kafka: the same tests."""
+"""Our own clients against three of our nodes, and the same tests against Apache Kafka."""

@@ -1,6 +1,6 @@
-"""One broker for each module: a node of ours, and, marked interop, Apache Kafka.
+"""One cluster for all tests of our own clients: three nodes of ours, or Apache Kafka.
 
-With `TEST_KAFKA=host:port` the latter is one that runs already.
+`TEST_BOOTSTRAP=host:port` takes a cluster that runs already.
 """
 
 from __future__ import annotations
@@ -8,75 +8,92 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
+from ottla.clients.admin.answers import CreatedTopic, NewTopic
+from ottla.clients.admin.blocking import Admin
 from ottla.clients.producer.client import Producer
-from ottla.proto.kafka.apis import JOIN_GROUP
-from tests.integration.clients.confluent import ConfluentAdmin
-from tests.integration.nodes import running_node, wait_until
+from tests.integration.clusters import RunningCluster, running_cluster
 from tests.interop.broker import start_broker
 from tests.interop.kafka import class_path, missing_tools
 
-DEADLINE_S = 30.0
-NewTopic = Callable[..., str]
+MakeTopic = Callable[..., str]
+# Partitions, and a name if it matters.
+NamedTopic = Callable[..., str]
 
 
-@pytest.fixture(scope="module", params=["ottla", pytest.param("kafka", marks=pytest.mark.interop)])
-def bootstrap(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    folder: Path = tmp_path_factory.mktemp("broker")
-    if request.param == "ottla":
-        with running_node(folder) as node:
-            yield node.bootstrap
-        return
-    named = os.environ.get("TEST_KAFKA")
-    if named:
-        yield named
-        return
+@pytest.fixture(scope="session")
+def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    options = {"default.replication.factor": "3", "auto.create.topics.enable": "true"}
+    with running_cluster(tmp_path_factory.mktemp("own"), options=options) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     missing = missing_tools()
     if missing is not None:
         pytest.skip(missing)
     class_path()
-    with start_broker(folder) as broker:
+    settings = {"auto.create.topics.enable": "true"}
+    with start_broker(tmp_path_factory.mktemp("apache"), settings) as broker:
         yield broker.address
 
 
+@pytest.fixture(
+    scope="session",
+    params=["ottla", pytest.param("apache-kafka", marks=pytest.mark.interop)],
+)
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    given = os.environ.get("TEST_BOOTSTRAP")
+    if given:
+        return given
+    if request.param == "ottla":
+        cluster: RunningCluster = request.getfixturevalue("three_nodes")
+        return cluster.bootstrap
+    address: str = request.getfixturevalue("apache")
+    return address
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> Iterator[Admin]:
+    with Admin({"bootstrap.servers": bootstrap}) as made:
+        yield made
+
+
 @pytest.fixture
-def groups(bootstrap: str, request: pytest.FixtureRequest) -> str:
-    """Return the broker if it serves groups."""
-    if not JOIN_GROUP.served and "ottla" in request.node.callspec.id:
-        pytest.skip("nodes do not serve groups yet")
+def make_topic(admin: Admin) -> MakeTopic:
+    def make(partitions: int = 1, **configs: str) -> str:
+        name = f"own-{uuid.uuid4().hex[:12]}"
+        options = {key.replace("_", "."): value for key, value in configs.items()}
+        (made,) = admin.create_topics([NewTopic(name, partitions, None, options)]).values()
+        assert isinstance(made, CreatedTopic), made
+        return name
+
+    return make
+
+
+@pytest.fixture
+def groups(bootstrap: str) -> str:
+    """Return the broker, which serves groups."""
     return bootstrap
 
 
 @pytest.fixture
 def name() -> str:
-    return f"t-{uuid.uuid4().hex[:12]}"
+    return f"own-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture
-def new_topic(bootstrap: str) -> NewTopic:
-    admin = ConfluentAdmin(bootstrap)
-
-    def create(partitions: int = 1, topic: str | None = None) -> str:
-        chosen = topic or f"t-{uuid.uuid4().hex[:12]}"
-        admin.create_topic(chosen, partitions=partitions, configs={})
-        told = AdminClient({"bootstrap.servers": bootstrap})
-        wait_until(
-            lambda: _is_led(told, chosen, partitions), DEADLINE_S, f"{chosen} has its leaders"
-        )
+def new_topic(admin: Admin) -> NamedTopic:
+    def make(partitions: int = 1, topic: str | None = None) -> str:
+        chosen = topic or f"own-{uuid.uuid4().hex[:12]}"
+        (made,) = admin.create_topics([NewTopic(chosen, partitions)]).values()
+        assert isinstance(made, CreatedTopic), made
         return chosen
 
-    return create
-
-
-def _is_led(admin: AdminClient, topic: str, partitions: int) -> bool:
-    found = admin.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
-    return len(found) == partitions and all(one.leader >= 0 for one in found.values())
+    return make
 
 
 @pytest.fixture

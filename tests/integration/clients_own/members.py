@@ -21,7 +21,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor as PyRange
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor as PyRoundRobin
 
 from ottla.clients.consumer.sync_consumer import Consumer
-from tests.integration.clients_own.reading import settings
+from tests.integration.clients_own.consuming import settings
 
 
 class Member(Protocol):

@@ -1,55 +1,60 @@
-"""What the tests of our consumer share: settings, records, and reading until enough is there."""
+"""What is in a topic, read by librdkafka: nobody who wrote the producer has a say in it."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from typing import Any
+import uuid
+from typing import Any, Final, NamedTuple
 
-from ottla.clients.consumer.record import Record
-from ottla.clients.consumer.sync_consumer import Consumer
-from ottla.clients.producer.client import Producer
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-DEADLINE_S = 30.0
+from tests.integration.nodes import wait_until
 
-
-def settings(bootstrap: str, group: str = "", **more: Any) -> dict[str, object]:
-    """Return options of a consumer that reads from the beginning; `_` stands for `.`."""
-    chosen: dict[str, object] = {
-        "bootstrap.servers": bootstrap,
-        "auto.offset.reset": "earliest",
-        "fetch.max.wait.ms": 50,
-        "heartbeat.interval.ms": 200,
-        "session.timeout.ms": 6000,
-    }
-    if group:
-        chosen["group.id"] = group
-    return chosen | {name.replace("_", "."): value for name, value in more.items()}
+_DEADLINE_S: Final = 30.0
 
 
-def write(producer: Producer, topic: str, count: int, partitions: int = 1, start: int = 0) -> None:
-    """Write the numbers [start, start + count) in turn to the partitions, and wait."""
-    for number in range(start, start + count):
-        producer.send(topic, b"%d" % number, partition=number % partitions)
-    producer.flush(DEADLINE_S)
+class Seen(NamedTuple):
+    """A record as a stranger read it."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int
 
 
-def read(consumer: Consumer, count: int, deadline_s: float = DEADLINE_S) -> list[Record]:
-    """Return exactly so many records, or fail."""
-    end = time.monotonic() + deadline_s
-    found: list[Record] = []
-    while len(found) < count:
-        assert time.monotonic() < end, f"{len(found)} of {count} records came"
-        found += consumer.consume(count - len(found), 0.5)
-    return found
+def _seen(message: Message) -> Seen:
+    told: Any = message.headers() or ()
+    headers = tuple((str(name), content) for name, content in told)
+    where = (message.partition() or 0, message.offset() or 0)
+    return Seen(*where, message.key(), message.value(), headers, message.timestamp()[1])
 
 
-def poll_until(consumers: Sequence[Consumer], is_so: Any, what: str) -> list[Record]:
-    """Poll all in turn until something holds; return what they got meanwhile."""
-    end = time.monotonic() + DEADLINE_S
-    found: list[Record] = []
-    while not is_so():
-        assert time.monotonic() < end, f"waited for this to hold: {what}"
-        for one in consumers:
-            found += one.consume(500, 0.05)
-    return found
+def read_all(bootstrap: str, topic: str, partitions: int) -> list[Seen]:
+    """Return every record, partition by partition, in the order of the log."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"reads-{uuid.uuid4()}",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+        }
+    )
+    seen, ended = list[Seen](), set[int]()
+
+    def take() -> bool:
+        for message in consumer.consume(1000, 0.2):
+            error = message.error()
+            if error is None:
+                seen.append(_seen(message))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.add(message.partition() or 0)
+        return len(ended) == partitions
+
+    try:
+        consumer.assign([TopicPartition(topic, at, 0) for at in range(partitions)])
+        wait_until(take, _DEADLINE_S, f"all of {topic} is read")
+    finally:
+        consumer.close()
+    return sorted(seen)

@@ -15,14 +15,14 @@ from ottla.clients.errors import BootstrapError, DeserializationError
 from ottla.clients.producer.client import Producer
 from ottla.proto.errors import ConfigError, OttlaError, RequestError
 from ottla.proto.ids import TopicPartition
-from tests.integration.clients_own.conftest import NewTopic
-from tests.integration.clients_own.reading import DEADLINE_S, read, settings, write
+from tests.integration.clients_own.conftest import NamedTopic
+from tests.integration.clients_own.consuming import DEADLINE_S, read, settings, write
 
 pytestmark = pytest.mark.integration
 
 
 def test_what_was_written_is_read_in_order(
-    bootstrap: str, producer: Producer, new_topic: NewTopic
+    bootstrap: str, producer: Producer, new_topic: NamedTopic
 ) -> None:
     topic = new_topic(3)
     write(producer, topic, 3000, partitions=3)
@@ -40,7 +40,7 @@ def test_what_was_written_is_read_in_order(
         assert consumer.poll(0.05) is None
 
 
-def test_the_same_in_asyncio(bootstrap: str, producer: Producer, new_topic: NewTopic) -> None:
+def test_the_same_in_asyncio(bootstrap: str, producer: Producer, new_topic: NamedTopic) -> None:
     topic = new_topic(2)
     write(producer, topic, 100, partitions=2)
 
@@ -60,7 +60,7 @@ def test_the_same_in_asyncio(bootstrap: str, producer: Producer, new_topic: NewT
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_codec_of_another_client_is_read(
-    bootstrap: str, new_topic: NewTopic, codec: str
+    bootstrap: str, new_topic: NamedTopic, codec: str
 ) -> None:
     topic = new_topic()
     other = ConfluentProducer({"bootstrap.servers": bootstrap, "compression.type": codec})
@@ -77,7 +77,7 @@ def test_every_codec_of_another_client_is_read(
     assert records[0].headers == ()
 
 
-def test_seeking(bootstrap: str, producer: Producer, new_topic: NewTopic) -> None:
+def test_seeking(bootstrap: str, producer: Producer, new_topic: NamedTopic) -> None:
     topic, partition = new_topic(), None
     partition = TopicPartition(topic, 0)
     for number in range(10):
@@ -107,7 +107,7 @@ def test_seeking(bootstrap: str, producer: Producer, new_topic: NewTopic) -> Non
 
 
 def test_what_is_paused_waits_and_the_rest_goes_on(
-    bootstrap: str, producer: Producer, new_topic: NewTopic
+    bootstrap: str, producer: Producer, new_topic: NamedTopic
 ) -> None:
     topic = new_topic(2)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -123,7 +123,7 @@ def test_what_is_paused_waits_and_the_rest_goes_on(
 
 
 def test_latest_reads_only_what_comes_later(
-    bootstrap: str, producer: Producer, new_topic: NewTopic
+    bootstrap: str, producer: Producer, new_topic: NamedTopic
 ) -> None:
     topic = new_topic()
     write(producer, topic, 5)
@@ -135,7 +135,7 @@ def test_latest_reads_only_what_comes_later(
 
 
 def test_an_offset_that_is_not_there_is_reset_or_told(
-    bootstrap: str, producer: Producer, new_topic: NewTopic
+    bootstrap: str, producer: Producer, new_topic: NamedTopic
 ) -> None:
     topic = new_topic()
     partition = TopicPartition(topic, 0)
@@ -153,7 +153,7 @@ def test_an_offset_that_is_not_there_is_reset_or_told(
 
 
 def test_a_record_that_cannot_be_read_is_told_and_does_not_end_the_consumer(
-    bootstrap: str, producer: Producer, new_topic: NewTopic
+    bootstrap: str, producer: Producer, new_topic: NamedTopic
 ) -> None:
     topic = new_topic()
     for value in (b'{"n":1}', b"{broken", b'{"n":3}'):
@@ -177,7 +177,7 @@ def test_a_record_that_cannot_be_read_is_told_and_does_not_end_the_consumer(
 
 
 def test_small_limits_slow_down_and_lose_nothing(
-    bootstrap: str, producer: Producer, new_topic: NewTopic
+    bootstrap: str, producer: Producer, new_topic: NamedTopic
 ) -> None:
     topic = new_topic(2)
     write(producer, topic, 400, partitions=2)

@@ -15,8 +15,8 @@ from ottla.clients.producer.client import Producer
 from ottla.proto.errors import OttlaError
 from ottla.proto.ids import TopicPartition
 from tests.integration.clients.confluent import ConfluentAdmin
-from tests.integration.clients_own.conftest import NewTopic
-from tests.integration.clients_own.reading import poll_until, read, settings, write
+from tests.integration.clients_own.conftest import NamedTopic
+from tests.integration.clients_own.consuming import poll_until, read, settings, write
 
 pytestmark = pytest.mark.integration
 
@@ -47,7 +47,7 @@ def _owned_once(consumers: Sequence[Consumer], count: int) -> bool:
 
 
 def test_a_member_reads_all_commits_and_another_goes_on(
-    groups: str, producer: Producer, new_topic: NewTopic, name: str
+    groups: str, producer: Producer, new_topic: NamedTopic, name: str
 ) -> None:
     topic = new_topic(2)
     write(producer, topic, 100, partitions=2)
@@ -69,7 +69,7 @@ def test_a_member_reads_all_commits_and_another_goes_on(
 
 
 def test_what_is_in_hand_is_not_committed_by_itself_before_it_is_done(
-    groups: str, producer: Producer, new_topic: NewTopic, name: str
+    groups: str, producer: Producer, new_topic: NamedTopic, name: str
 ) -> None:
     topic = new_topic()
     write(producer, topic, 10)
@@ -96,7 +96,7 @@ def test_what_is_in_hand_is_not_committed_by_itself_before_it_is_done(
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
 def test_members_come_and_go_and_every_partition_has_one_reader(
-    groups: str, producer: Producer, new_topic: NewTopic, name: str, strategy: str
+    groups: str, producer: Producer, new_topic: NamedTopic, name: str, strategy: str
 ) -> None:
     topic = new_topic(4)
     write(producer, topic, 200, partitions=4)
@@ -130,7 +130,7 @@ def test_members_come_and_go_and_every_partition_has_one_reader(
 
 
 def test_a_static_member_that_restarts_keeps_its_share_without_a_rebalance(
-    groups: str, producer: Producer, new_topic: NewTopic, name: str
+    groups: str, producer: Producer, new_topic: NamedTopic, name: str
 ) -> None:
     topic = new_topic(4)
     chosen = settings(groups, name, session_timeout_ms=20_000)
@@ -151,7 +151,7 @@ def test_a_static_member_that_restarts_keeps_its_share_without_a_rebalance(
 
 
 def test_a_pattern_finds_topics_that_are_made_later_and_partitions_that_are_added(
-    groups: str, producer: Producer, new_topic: NewTopic, name: str
+    groups: str, producer: Producer, new_topic: NamedTopic, name: str
 ) -> None:
     first = new_topic(1, topic=f"{name}-a")
     with Consumer(settings(groups, name, metadata_max_age_ms=200)) as consumer:
@@ -166,7 +166,7 @@ def test_a_pattern_finds_topics_that_are_made_later_and_partitions_that_are_adde
 
 
 def test_a_program_that_does_not_poll_is_out_and_comes_back(
-    groups: str, producer: Producer, new_topic: NewTopic, name: str
+    groups: str, producer: Producer, new_topic: NamedTopic, name: str
 ) -> None:
     topic = new_topic()
     write(producer, topic, 2)
@@ -185,7 +185,7 @@ def test_a_program_that_does_not_poll_is_out_and_comes_back(
 
 
 def test_an_asynchronous_commit_tells_its_callback(
-    groups: str, producer: Producer, new_topic: NewTopic, name: str
+    groups: str, producer: Producer, new_topic: NamedTopic, name: str
 ) -> None:
     topic = new_topic()
     write(producer, topic, 3)
@@ -201,7 +201,7 @@ def test_an_asynchronous_commit_tells_its_callback(
 
 
 def test_a_listener_may_seek_and_commit(
-    groups: str, producer: Producer, new_topic: NewTopic, name: str
+    groups: str, producer: Producer, new_topic: NamedTopic, name: str
 ) -> None:
     topic = new_topic()
     write(producer, topic, 10)
@@ -224,7 +224,7 @@ def test_a_listener_may_seek_and_commit(
 
 
 def test_unsubscribing_lets_everything_go(
-    groups: str, producer: Producer, new_topic: NewTopic, name: str
+    groups: str, producer: Producer, new_topic: NamedTopic, name: str
 ) -> None:
     topic = new_topic()
     write(producer, topic, 3)

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 import pytest
 
 from ottla.clients.producer.client import Producer
-from tests.integration.clients_own.conftest import NewTopic
+from tests.integration.clients_own.conftest import NamedTopic
+from tests.integration.clients_own.consuming import write
 from tests.integration.clients_own.members import MEMBERS
-from tests.integration.clients_own.reading import write
 from tests.integration.nodes import wait_until
 
 pytestmark = pytest.mark.integration
@@ -33,7 +33,7 @@ DEADLINE_S = 60.0
 def test_a_mixed_group_shares_and_misses_nothing(
     groups: str,
     producer: Producer,
-    new_topic: NewTopic,
+    new_topic: NamedTopic,
     name: str,
     strategy: str,
     others: tuple[str, ...],

@@ -17,8 +17,8 @@ from ottla.clients.producer.client import Producer
 from ottla.clients.reprocessing.plan import ERROR, FIRST_FAILED_AT, Plan, number_of
 from ottla.clients.reprocessing.runner import Runner
 from ottla.proto.ids import TopicPartition
-from tests.integration.clients_own.conftest import NewTopic
-from tests.integration.clients_own.reading import DEADLINE_S, read, settings, write
+from tests.integration.clients_own.conftest import NamedTopic
+from tests.integration.clients_own.consuming import DEADLINE_S, read, settings, write
 
 pytestmark = pytest.mark.integration
 RECORDS = 1000
@@ -29,7 +29,7 @@ def _is_poison(number: int) -> bool:
     return number % 10 == 3
 
 
-def _prepare(new_topic: NewTopic, producer: Producer, group: str) -> tuple[str, Plan]:
+def _prepare(new_topic: NamedTopic, producer: Producer, group: str) -> tuple[str, Plan]:
     topic = new_topic(4)
     plan = Plan.of(group, delays_ms=DELAYS_MS)
     for one in (*plan.topics, plan.dead_letters):
@@ -63,7 +63,7 @@ def _require_dead_letters(dead: list[Record], topic: str) -> None:
 
 
 def test_bad_records_become_dead_letters_and_good_ones_do_not_wait_for_them(
-    groups: str, producer: Producer, new_topic: NewTopic, name: str
+    groups: str, producer: Producer, new_topic: NamedTopic, name: str
 ) -> None:
     topic, plan = _prepare(new_topic, producer, name)
     handled = Counter[int]()
@@ -113,7 +113,7 @@ with Runner(config, topic, handle, plan=Plan.of(group, delays_ms=(100, 200, 300)
 
 
 def test_nothing_is_lost_when_the_runner_is_killed_in_between(
-    groups: str, producer: Producer, new_topic: NewTopic, name: str, tmp_path: Path
+    groups: str, producer: Producer, new_topic: NamedTopic, name: str, tmp_path: Path
 ) -> None:
     topic, plan = _prepare(new_topic, producer, name)
     log = tmp_path / "handled"
@@ -147,7 +147,7 @@ def test_nothing_is_lost_when_the_runner_is_killed_in_between(
 
 
 def test_at_most_once_commits_before_it_handles(
-    groups: str, producer: Producer, new_topic: NewTopic, name: str
+    groups: str, producer: Producer, new_topic: NamedTopic, name: str
 ) -> None:
     topic = new_topic()
     write(producer, topic, 10)

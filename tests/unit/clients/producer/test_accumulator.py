@@ -8,7 +8,11 @@ import pytest
 
 from ottla.clients.errors import BufferFullError, DeliveryFailedError, NoTopicError
 from ottla.clients.producer.accumulator import Accumulator, AccumulatorSettings
-from ottla.clients.producer.batch import Batch, Report, State
+from ottla.clients.producer.batch import Batch, Outcome, Report, State
+
+
+def _clock() -> float:
+    return 10.0
 
 
 def _made(**settings: object) -> Accumulator:
@@ -18,7 +22,7 @@ def _made(**settings: object) -> Accumulator:
 def _put(
     accumulator: Accumulator, value: bytes = b"v", *, partition: int | None = 0, topic: str = "t"
 ) -> tuple[Batch, int]:
-    return accumulator.append(topic, None, value, partition, 1, (), None, 10.0)
+    return accumulator.append(topic, None, value, partition, 1, (), None, _clock)
 
 
 def test_records_of_a_partition_share_a_batch_in_order() -> None:
@@ -58,7 +62,7 @@ def test_memory_is_bounded_and_a_refusal_changes_nothing() -> None:
     accumulator.know("t", 1, [0], 0)
     _put(accumulator, b"x" * 300)
     used = accumulator.used_bytes
-    with pytest.raises(BufferFullError, match="buffer.memory is 500"):
+    with pytest.raises(BufferFullError, match=r"buffer\.memory is 500"):
         _put(accumulator, b"x" * 300)
     assert accumulator.used_bytes == used
     assert len(accumulator.live) == 1
@@ -68,8 +72,6 @@ def test_memory_is_free_when_a_batch_has_ended() -> None:
     accumulator = _made(buffer_memory=500)
     accumulator.know("t", 1, [0], 0)
     batch, _ = _put(accumulator, b"x" * 300)
-    from ottla.clients.producer.batch import Outcome
-
     accumulator.end(batch, Outcome(State.OK, 0))
     assert accumulator.used_bytes == 0
 
@@ -92,7 +94,7 @@ def test_records_wait_for_a_topic_in_order_and_are_sorted_in_when_it_is_known() 
     accumulator = _made(partitioner="round_robin")
     told = list[Report]()
     places = [
-        accumulator.append("t", None, bytes([at]), None, 1, (), told.append, 10.0)
+        accumulator.append("t", None, bytes([at]), None, 1, (), told.append, _clock)
         for at in range(4)
     ]
     waiting = places[0][0]
@@ -108,7 +110,7 @@ def test_a_record_that_waited_for_a_partition_which_never_was_fails_alone() -> N
     accumulator = _made()
     told = list[Report]()
     for partition in (5, 0):
-        accumulator.append("t", None, b"v", partition, 1, (), told.append, 10.0)
+        accumulator.append("t", None, b"v", partition, 1, (), told.append, _clock)
     accumulator.know("t", 1, [0], 20.0)
     (ended,) = accumulator.take_ended()
     assert ended.report(0).state is State.FAILED

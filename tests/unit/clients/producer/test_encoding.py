@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.clients.producer.encoding import encode_batch
@@ -20,6 +20,7 @@ ENTRY = st.tuples(
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.lists(ENTRY, min_size=1, max_size=20), st.sampled_from(Codec))
 def test_a_batch_is_that_of_the_slow_way(
     entries: list[tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]],

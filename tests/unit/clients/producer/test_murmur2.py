@@ -25,11 +25,3 @@ def test_the_hash_is_that_of_java(key: bytes) -> None:
 @pytest.mark.parametrize("key", JAVA)
 def test_the_sign_is_cut_off_and_not_changed(key: bytes) -> None:
     assert positive_murmur2(key) == JAVA[key] & 0x7FFFFFFF
-
-
-def test_the_same_partitions_as_kafka_python_for_keys_of_every_length() -> None:
-    from kafka.partitioner.default import murmur2 as theirs
-
-    for length in range(40):
-        key = bytes((7 * length + at) & 0xFF for at in range(length))
-        assert positive_murmur2(key) == theirs(key) & 0x7FFFFFFF

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -27,7 +28,7 @@ def test_without_a_key_a_partition_is_kept_until_a_batch_is_full() -> None:
     chosen = [chooser.choose(None, 25) for _ in range(40)]
     runs = [chosen[at : at + 4] for at in range(0, 40, 4)]
     assert all(len(set(run)) == 1 for run in runs)
-    assert all(before[0] != after[0] for before, after in zip(runs, runs[1:], strict=False))
+    assert all(before[0] != after[0] for before, after in pairwise(runs))
     assert set(chosen) == {0, 1, 2}
 
 
