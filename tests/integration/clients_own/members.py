@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,15 +14,19 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor as AioRoundRobin
 from confluent_kafka import Consumer as ConfluentConsumer
-from kafka import KafkaConsumer
-from kafka.coordinator.assignors.cooperative_sticky import (
-    CooperativeStickyAssignor as PyCooperative,
-)
-from kafka.coordinator.assignors.range import RangePartitionAssignor as PyRange
-from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor as PyRoundRobin
 
 from ottla.clients.consumer.sync_consumer import Consumer
 from tests.integration.clients_own.consuming import settings
+
+with warnings.catch_warnings():
+    # It reads its own files by a way that Python is about to drop.
+    warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
+    from kafka import KafkaConsumer
+    from kafka.coordinator.assignors.cooperative_sticky import (
+        CooperativeStickyAssignor as PyCooperative,
+    )
+    from kafka.coordinator.assignors.range import RangePartitionAssignor as PyRange
+    from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor as PyRoundRobin
 
 
 class Member(Protocol):
