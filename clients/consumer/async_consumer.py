@@ -33,10 +33,10 @@ from ottla.clients.consumer.errors import ConsumerError
 from ottla.clients.consumer.fetching import Fetcher
 from ottla.clients.consumer.group import GroupMember, Hooks
 from ottla.clients.consumer.listener import Notify, RebalanceListener, call
-from ottla.clients.consumer.locating import Locator, require_standing
+from ottla.clients.consumer.locating import Locator, require_bookmark
 from ottla.clients.consumer.membership import Membership
 from ottla.clients.consumer.positioning import Positioner
-from ottla.clients.consumer.positions import Standing, Standings
+from ottla.clients.consumer.positions import Bookmark, Bookmarks
 from ottla.clients.consumer.reading import Reading
 from ottla.clients.consumer.record import (
     EARLIEST_TIME,
@@ -73,7 +73,7 @@ class AsyncConsumer:
         value_of = self.options.value_of
         self._cluster: Final = ClusterClient(self.options)
         self._metrics: Final = self._cluster.metrics
-        self.standings: Final = Standings(check_crcs=value_of(rows.CHECK_CRCS), lock=lock)
+        self.bookmarks: Final = Bookmarks(check_crcs=value_of(rows.CHECK_CRCS), lock=lock)
         self._reading: Final = Reading(
             self.options, self._metrics, on_error=on_error, strict=strict
         )
@@ -83,23 +83,23 @@ class AsyncConsumer:
         self._group_id: Final = value_of(rows.GROUP_ID)
         self._fetcher: Final = Fetcher(
             self._cluster,
-            self.standings,
+            self.bookmarks,
             arrived=self._news,
             lost=self._lost,
             failed=self._failed,
         )
         self._locator: Final = Locator(
-            self._cluster, self.standings, found=self._located, failed=self._failed
+            self._cluster, self.bookmarks, found=self._located, failed=self._failed
         )
         self._coordinator: Final = (
             Coordinator(self._cluster, self._group_id) if self._group_id else None
         )
         self._committer: Final = Committer(
-            self.options, self.standings, self._coordinator, self._metrics
+            self.options, self.bookmarks, self._coordinator, self._metrics
         )
         self._positioner: Final = Positioner(
             self._cluster,
-            self.standings,
+            self.bookmarks,
             self._committer,
             self._locator,
             failed=self._failed,
@@ -131,8 +131,8 @@ class AsyncConsumer:
         """Commit what is processed if that is done by itself, leave the group, end everything."""
         if self._is_closed:
             return
-        with self.standings.lock:
-            self.standings.came_back()
+        with self.bookmarks.lock:
+            self.bookmarks.came_back()
         await self._positioner.close()
         await self._leave("the consumer was closed")
         self._is_closed = True
@@ -160,7 +160,7 @@ class AsyncConsumer:
         if not wanted:
             await self.unsubscribe()
             return
-        if self.member is None and self.standings.all:
+        if self.member is None and self.bookmarks.all:
             await self.unsubscribe()
         await self._cluster.start(self._timeout_s)
         self._listener = listener
@@ -179,8 +179,8 @@ class AsyncConsumer:
     async def unsubscribe(self) -> None:
         """Leave the group and read nothing."""
         self._require_open()
-        with self.standings.lock:
-            self.standings.came_back()
+        with self.bookmarks.lock:
+            self.bookmarks.came_back()
         await self._leave("the consumer has unsubscribed")
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -191,17 +191,17 @@ class AsyncConsumer:
             await self._leave("the consumer was assigned partitions by hand")
         await self._cluster.start(self._timeout_s)
         self._cluster.want(*{one.topic for one in wanted})
-        with self.standings.lock:
-            self.standings.came_back()
+        with self.bookmarks.lock:
+            self.bookmarks.came_back()
         await self._committer.commit_processed(self._timeout_s)
-        with self.standings.lock:
-            self.standings.remove([one for one in self.standings.all if one not in wanted])
-            new = self.standings.add(wanted)
+        with self.bookmarks.lock:
+            self.bookmarks.remove([one for one in self.bookmarks.all if one not in wanted])
+            new = self.bookmarks.add(wanted)
         self._committer.start(None)
         self._positioner.begin(new)
 
     def assignment(self) -> set[TopicPartition]:
-        return set(self.standings.all)
+        return set(self.bookmarks.all)
 
     def subscription(self) -> set[str]:
         """Return the topics that are subscribed to; those that match, for a pattern."""
@@ -252,8 +252,8 @@ class AsyncConsumer:
     def take(self, count: int) -> list[Record]:
         """Return what is here, without waiting; on the event loop only."""
         member = self.member
-        with self.standings.lock:
-            self.standings.came_back()
+        with self.bookmarks.lock:
+            self.bookmarks.came_back()
             if member is not None:
                 member.entered()
             if self.errors:
@@ -267,7 +267,7 @@ class AsyncConsumer:
     def read(self, count: int) -> list[Record]:
         """Return what is here, deserialized; the caller holds the lock and may give it out."""
         while True:
-            records = self.standings.take(count)
+            records = self.bookmarks.take(count)
             if not records:
                 return records
             self._metrics.count("records.consumed", len(records))
@@ -293,8 +293,8 @@ class AsyncConsumer:
         """Go on at this offset."""
         if offset < 0:
             raise ConsumerError(f"{partition}: an offset is 0 or more, not {offset}.")
-        with self.standings.lock:
-            self.standings.of(partition).move(offset)
+        with self.bookmarks.lock:
+            self.bookmarks.of(partition).move(offset)
         self.pump()
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
@@ -312,42 +312,42 @@ class AsyncConsumer:
 
         Returns when the offsets are known, so that what is written later is not missed.
         """
-        wanted = list(self.standings.all if partitions is None else partitions)
-        with self.standings.lock:
+        wanted = list(self.bookmarks.all if partitions is None else partitions)
+        with self.bookmarks.lock:
             for one in wanted:
-                self.standings.of(one).lose(timestamp_ms)
+                self.bookmarks.of(one).lose(timestamp_ms)
         self._locator.pump()
         for one in wanted:
             await self.position(one)
 
     async def position(self, partition: TopicPartition) -> int:
         """Return the offset of the next record to be given out, waited for if need be."""
-        standing = self.standings.of(partition)
+        bookmark = self.bookmarks.of(partition)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._timeout_s):
-                while standing.position is None:
-                    if self.errors and standing.lookup_time is None:
+                while bookmark.position is None:
+                    if self.errors and bookmark.lookup_time is None:
                         raise self.errors.popleft()
                     self._arrival.clear()
                     await self._arrival.wait()
                     self._require_open()
-        return require_standing(standing)
+        return require_bookmark(bookmark)
 
     async def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Give nothing out of these until `resume`; membership is not touched."""
-        with self.standings.lock:
+        with self.bookmarks.lock:
             for one in partitions:
-                self.standings.of(one).paused = True
+                self.bookmarks.of(one).paused = True
 
     async def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        with self.standings.lock:
+        with self.bookmarks.lock:
             for one in partitions:
-                self.standings.of(one).paused = False
+                self.bookmarks.of(one).paused = False
         self._news()
         self.pump()
 
     def paused(self) -> set[TopicPartition]:
-        return {one.partition for one in self.standings if one.paused}
+        return {one.partition for one in self.bookmarks if one.paused}
 
     async def offsets_for_times(
         self, times: Mapping[TopicPartition, int]
@@ -405,10 +405,10 @@ class AsyncConsumer:
 
     def metrics(self) -> dict[str, float]:
         """Return what this consumer counted so far, and how far it lags behind."""
-        lags = {one.partition: one.lag for one in tuple(self.standings)}
+        lags = {one.partition: one.lag for one in tuple(self.bookmarks)}
         known = [lag for lag in lags.values() if lag is not None]
         self._metrics.set("lag.max", max(known, default=0))
-        self._metrics.set("buffered.bytes", self.standings.bytes_waiting)
+        self._metrics.set("buffered.bytes", self.bookmarks.bytes_waiting)
         self._metrics.set("partitions", len(lags))
         told = self._metrics.snapshot()
         return told | {f"lag.{one}": lag for one, lag in lags.items() if lag is not None}
@@ -446,16 +446,16 @@ class AsyncConsumer:
             failed=self._failed,
         )
         assert self._coordinator is not None
-        return GroupMember(self._cluster, self._coordinator, core, self.standings, hooks)
+        return GroupMember(self._cluster, self._coordinator, core, self.bookmarks, hooks)
 
     async def _leave(self, reason: str) -> None:
         member, self.member = self.member, None
         if member is not None:
             await member.stop(reason)
-        elif self.standings.all:
+        elif self.bookmarks.all:
             await self._committer.commit_processed(self._timeout_s)
-        with self.standings.lock:
-            self.standings.remove(list(self.standings.all))
+        with self.bookmarks.lock:
+            self.bookmarks.remove(list(self.bookmarks.all))
         self._committer.stop()
         self._wanted = Wanted()
 
@@ -473,8 +473,8 @@ class AsyncConsumer:
             # It is the program's code: a mistake in it must not take the member down.
             LOG.exception("the rebalance listener failed in on_partitions_%s", what)
 
-    def _lost(self, standing: Standing, code: ErrorCode, parted_at: int | None) -> None:
-        self._positioner.lost(standing, code, parted_at)
+    def _lost(self, bookmark: Bookmark, code: ErrorCode, parted_at: int | None) -> None:
+        self._positioner.lost(bookmark, code, parted_at)
 
     def _located(self) -> None:
         self._locator.pump()

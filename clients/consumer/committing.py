@@ -19,7 +19,7 @@ from ottla.clients import options as rows
 from ottla.clients.consumer.coordinator import Coordinator, commit_error
 from ottla.clients.consumer.errors import CommitError
 from ottla.clients.consumer.group import GroupMember
-from ottla.clients.consumer.positions import Standings
+from ottla.clients.consumer.positions import Bookmarks
 from ottla.clients.consumer.record import OffsetAndMetadata
 from ottla.clients.metrics import Metrics
 from ottla.clients.options import ClientOptions
@@ -37,11 +37,11 @@ class Committer:
     def __init__(
         self,
         options: ClientOptions,
-        standings: Standings,
+        bookmarks: Bookmarks,
         coordinator: Coordinator | None,
         metrics: Metrics,
     ) -> None:
-        self._standings: Final = standings
+        self._bookmarks: Final = bookmarks
         self._coordinator: Final = coordinator
         self._metrics: Final = metrics
         self._by_itself: Final = (
@@ -84,7 +84,7 @@ class Committer:
         """What a program asked for."""
         if self._coordinator is None:
             raise ConfigError("group.id is needed to commit.")
-        wanted = self._standings.positions() if offsets is None else _complete(offsets)
+        wanted = self._bookmarks.positions() if offsets is None else _complete(offsets)
         if asynchronous:
             task = asyncio.create_task(self._commit_once(wanted, callback))
             self._asynchronous.add(task)
@@ -104,8 +104,8 @@ class Committer:
         """Commit what is processed, if that is done by itself; a failure is logged."""
         if not self._by_itself:
             return
-        with self._standings.lock:
-            wanted = self._standings.to_commit()
+        with self._bookmarks.lock:
+            wanted = self._bookmarks.to_commit()
         try:
             await self._commit(wanted, timeout_s)
         except OttlaError as error:
@@ -168,9 +168,9 @@ class Committer:
     def _done(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         self._metrics.count("commits")
         for partition, offset in offsets.items():
-            standing = self._standings.all.get(partition)
-            if standing is not None:
-                standing.committed = offset.offset
+            bookmark = self._bookmarks.all.get(partition)
+            if bookmark is not None:
+                bookmark.committed = offset.offset
 
     def _identity(self) -> dict[str, Any]:
         if self._member is not None:

@@ -24,7 +24,7 @@ from ottla.clients.cluster import ClusterClient
 from ottla.clients.connection import Connection, error_code_of
 from ottla.clients.consumer.decoding import scan
 from ottla.clients.consumer.errors import FetchError
-from ottla.clients.consumer.positions import CHUNKS_MAX, Chunk, Standing, Standings
+from ottla.clients.consumer.positions import CHUNKS_MAX, Bookmark, Bookmarks, Chunk
 from ottla.clients.consumer.requests import FETCH_IDS_FROM, Ask, fetch_fields
 from ottla.clients.metadata import PartitionInfo, endpoints_of
 from ottla.clients.retrying import is_retriable
@@ -43,7 +43,7 @@ _ANSWER_SLACK_BYTES: Final = 1 << 20
 class _Asked(NamedTuple):
     """A partition in a fetch that is under way."""
 
-    standing: Standing
+    bookmark: Bookmark
     turn: int
     ask: Ask
 
@@ -54,16 +54,16 @@ class Fetcher:
     def __init__(
         self,
         cluster: ClusterClient,
-        standings: Standings,
+        bookmarks: Bookmarks,
         *,
         arrived: Callable[[], None],
-        lost: Callable[[Standing, ErrorCode, int | None], None],
+        lost: Callable[[Bookmark, ErrorCode, int | None], None],
         failed: Callable[[OttlaError], None],
     ) -> None:
         self._cluster: Final = cluster
-        self._standings: Final = standings
+        self._bookmarks: Final = bookmarks
         self._arrived: Final = arrived
-        # A standing, why, and where the logs part if that is known.
+        # A bookmark, why, and where the logs part if that is known.
         self._lost: Final = lost
         self._failed: Final = failed
         value_of = cluster.options.value_of
@@ -87,11 +87,11 @@ class Fetcher:
             return
         wanted, full = self._wanted()
         for node_id, found in wanted.items():
-            room = self._max_bytes - self._asked_bytes - self._standings.bytes_waiting
+            room = self._max_bytes - self._asked_bytes - self._bookmarks.bytes_waiting
             # H2. An empty buffer always asks, or a small bound would stop everything.
             if node_id in self._busy or (room <= 0 and self._asked_bytes):
                 continue
-            if room <= 0 and self._standings.bytes_waiting:
+            if room <= 0 and self._bookmarks.bytes_waiting:
                 continue
             wait_ms = self._max_wait_ms
             if node_id in full:
@@ -99,21 +99,21 @@ class Fetcher:
             budget = max(1, min(room, len(found) * self._partition_max_bytes))
             self._begin(node_id, found, wait_ms, budget)
 
-    def _wanted(self) -> tuple[dict[int, list[tuple[Standing, PartitionInfo]]], set[int]]:
+    def _wanted(self) -> tuple[dict[int, list[tuple[Bookmark, PartitionInfo]]], set[int]]:
         """Return what to ask which broker for, and the brokers of partitions that are full."""
-        wanted: dict[int, list[tuple[Standing, PartitionInfo]]] = {}
+        wanted: dict[int, list[tuple[Bookmark, PartitionInfo]]] = {}
         full = set[int]()
-        for standing in tuple(self._standings):
-            if standing.position is None or standing.paused or standing.is_fetching:
+        for bookmark in tuple(self._bookmarks):
+            if bookmark.position is None or bookmark.paused or bookmark.is_fetching:
                 continue
-            where = standing.partition
+            where = bookmark.partition
             info = self._cluster.metadata.leader_of(where.topic, where.partition)
             if info is None:
                 self._cluster.refresh_soon()
-            elif len(standing.chunks) >= CHUNKS_MAX:
+            elif len(bookmark.chunks) >= CHUNKS_MAX:
                 full.add(info.leader)
-            elif standing.wants_fetch and where not in self._resting:
-                wanted.setdefault(info.leader, []).append((standing, info))
+            elif bookmark.wants_fetch and where not in self._resting:
+                wanted.setdefault(info.leader, []).append((bookmark, info))
         return wanted, full
 
     def metadata_changed(self) -> None:
@@ -132,21 +132,21 @@ class Fetcher:
         self._connections.clear()
 
     def _begin(
-        self, node_id: int, found: list[tuple[Standing, PartitionInfo]], wait_ms: int, budget: int
+        self, node_id: int, found: list[tuple[Bookmark, PartitionInfo]], wait_ms: int, budget: int
     ) -> None:
         asked = []
-        for standing, info in found:
-            topic = self._cluster.metadata.topic(standing.partition.topic)
+        for bookmark, info in found:
+            topic = self._cluster.metadata.topic(bookmark.partition.topic)
             topic_id = ZERO_UUID if topic is None else topic.topic_id
             ask = Ask(
-                standing.partition,
+                bookmark.partition,
                 topic_id,
-                standing.fetch_offset,
+                bookmark.fetch_offset,
                 info.leader_epoch,
-                standing.fetch_epoch,
+                bookmark.fetch_epoch,
             )
-            standing.is_fetching = True
-            asked.append(_Asked(standing, standing.turn, ask))
+            bookmark.is_fetching = True
+            asked.append(_Asked(bookmark, bookmark.turn, ask))
         self._asked_bytes += budget
         task = asyncio.create_task(self._fetch(node_id, asked, wait_ms, budget))
         self._busy[node_id] = task
@@ -164,14 +164,14 @@ class Fetcher:
             # Broken, unreachable or silent: somebody else may lead by now.
             self._cluster.metrics.count("fetch.failures")
             self._cluster.refresh_soon()
-            self._rest([one.standing for one in asked])
+            self._rest([one.bookmark for one in asked])
             return
         finally:
             for one in asked:
-                if one.standing.turn == one.turn:
-                    one.standing.is_fetching = False
+                if one.bookmark.turn == one.turn:
+                    one.bookmark.is_fetching = False
         self._cluster.metrics.count("fetch.requests")
-        with self._standings.lock:
+        with self._bookmarks.lock:
             self._take(answer, asked)
         self._arrived()
 
@@ -207,7 +207,7 @@ class Fetcher:
     def _take(self, answer: Message, asked: list[_Asked]) -> None:
         code = error_code_of(answer.get("error_code", 0))
         if code is not ErrorCode.NONE:
-            self._rest([one.standing for one in asked])
+            self._rest([one.bookmark for one in asked])
             return
         by_name = {(one.ask.partition.topic, one.ask.partition.partition): one for one in asked}
         by_id = {(one.ask.topic_id, one.ask.partition.partition): one for one in asked}
@@ -221,21 +221,21 @@ class Fetcher:
                     if name is not None
                     else by_id.get((topic_id or ZERO_UUID, index))
                 )
-                if one is not None and one.standing.turn == one.turn:
+                if one is not None and one.bookmark.turn == one.turn:
                     self._take_partition(one, told, answer)
 
     def _take_partition(self, one: _Asked, told: Message, answer: Message) -> None:
-        standing = one.standing
+        bookmark = one.bookmark
         code = error_code_of(told.error_code)
         if code is not ErrorCode.NONE:
-            self._refused(standing, code, told, answer)
+            self._refused(bookmark, code, told, answer)
             return
         diverging = told.get("diverging_epoch")
         if diverging is not None and diverging.epoch >= 0:
-            self._lost(standing, ErrorCode.FENCED_LEADER_EPOCH, max(0, diverging.end_offset))
+            self._lost(bookmark, ErrorCode.FENCED_LEADER_EPOCH, max(0, diverging.end_offset))
             return
-        standing.high_watermark = told.high_watermark
-        standing.start_offset = told.get("log_start_offset", -1)
+        bookmark.high_watermark = told.high_watermark
+        bookmark.start_offset = told.get("log_start_offset", -1)
         data = told.records
         if data is None or not len(data):
             return
@@ -244,20 +244,20 @@ class Fetcher:
         aborted = tuple(
             (each.producer_id, each.first_offset) for each in told.get("aborted_transactions") or ()
         )
-        if standing.fetched(Chunk(view, one.ask.offset, aborted), one.turn):
-            standing.fetch_offset = end
+        if bookmark.fetched(Chunk(view, one.ask.offset, aborted), one.turn):
+            bookmark.fetch_offset = end
             if epoch >= 0:
-                standing.fetch_epoch = epoch
+                bookmark.fetch_epoch = epoch
             self._cluster.metrics.count("fetch.bytes", len(view))
 
-    def _refused(self, standing: Standing, code: ErrorCode, told: Message, answer: Message) -> None:
-        where = standing.partition
+    def _refused(self, bookmark: Bookmark, code: ErrorCode, told: Message, answer: Message) -> None:
+        where = bookmark.partition
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._lost(standing, code, None)
+            self._lost(bookmark, code, None)
             return
         if not is_retriable(code):
             self._failed(FetchError(where, code))
-            self._rest([standing])
+            self._rest([bookmark])
             return
         self._cluster.metrics.count("fetch.moved")
         leader = told.get("current_leader")
@@ -268,11 +268,11 @@ class Fetcher:
             ):
                 return
         self._cluster.refresh_soon()
-        self._rest([standing])
+        self._rest([bookmark])
 
-    def _rest(self, standings: list[Standing]) -> None:
+    def _rest(self, bookmarks: list[Bookmark]) -> None:
         """Leave these alone for a moment (H4)."""
-        resting = {standing.partition for standing in standings}
+        resting = {bookmark.partition for bookmark in bookmarks}
         self._resting.update(resting)
 
         def over() -> None:

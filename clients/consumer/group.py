@@ -28,7 +28,7 @@ from ottla.clients.clock import now_ms
 from ottla.clients.cluster import ClusterClient
 from ottla.clients.connection import error_code_of
 from ottla.clients.consumer.coordinator import Coordinator
-from ottla.clients.consumer.errors import GroupError
+from ottla.clients.consumer.errors import ConsumerError, GroupError
 from ottla.clients.consumer.membership import (
     Membership,
     Reaction,
@@ -36,7 +36,7 @@ from ottla.clients.consumer.membership import (
     read_assignment,
     subscriptions_of,
 )
-from ottla.clients.consumer.positions import Standing, Standings
+from ottla.clients.consumer.positions import Bookmark, Bookmarks
 from ottla.clients.consumer.requests import leave_fields
 from ottla.clients.retrying import is_transient
 from ottla.proto.errors import ErrorCode, OttlaError, RemoteProtocolError
@@ -69,8 +69,8 @@ class Hooks:
     assigned: Callable[[Sequence[TopicPartition]], Awaitable[None]]
     revoked: Callable[[Sequence[TopicPartition]], Awaitable[None]]
     lost: Callable[[Sequence[TopicPartition]], Awaitable[None]]
-    # New standings without a position.
-    begin: Callable[[Sequence[Standing]], None]
+    # New bookmarks without a position.
+    begin: Callable[[Sequence[Bookmark]], None]
     changed: Callable[[], None]
     failed: Callable[[OttlaError], None]
 
@@ -83,13 +83,13 @@ class GroupMember:
         cluster: ClusterClient,
         coordinator: Coordinator,
         core: Membership,
-        standings: Standings,
+        bookmarks: Bookmarks,
         hooks: Hooks,
     ) -> None:
         self._cluster: Final = cluster
         self._coordinator: Final = coordinator
         self.core: Final = core
-        self._standings: Final = standings
+        self._bookmarks: Final = bookmarks
         self._hooks: Final = hooks
         value_of = cluster.options.value_of
         self._heartbeat_s: Final = value_of(rows.HEARTBEAT_INTERVAL_MS) / 1000
@@ -116,6 +116,15 @@ class GroupMember:
             asyncio.create_task(self._rounds()),
             asyncio.create_task(self._heartbeats()),
         ]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        # Neither task ends by itself: a mistake of ours must not look like an idle topic.
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            LOG.error("a task of group %s ended", self.core.group_id, exc_info=error)
+            self._hooks.failed(ConsumerError(f"group {self.core.group_id}: {error!r}"))
 
     async def stop(self, reason: str) -> None:
         """Let everything go and leave. A static member does not say that it leaves."""
@@ -288,8 +297,8 @@ class GroupMember:
         if change.revoked:
             await self._let_go(change.revoked, lost=False)
         self._cluster.want(*{one.topic for one in change.added})
-        with self._standings.lock:
-            new = self._standings.add(change.added)
+        with self._bookmarks.lock:
+            new = self._bookmarks.add(change.added)
             self.wants_quiet = True
         try:
             await self._hooks.assigned(change.added)
@@ -300,11 +309,11 @@ class GroupMember:
     async def _let_go(
         self, partitions: Sequence[TopicPartition], *, lost: bool, waits: bool = True
     ) -> None:
-        with self._standings.lock:
+        with self._bookmarks.lock:
             self.wants_quiet = True
         try:
             # J1. The program has done with its records when it comes for more.
-            while waits and self._standings.holds_out:
+            while waits and self._bookmarks.holds_out:
                 self._quiet.clear()
                 self._hooks.changed()
                 await self._quiet.wait()
@@ -313,8 +322,8 @@ class GroupMember:
             else:
                 await self._hooks.commit()
                 await self._hooks.revoked(partitions)
-            with self._standings.lock:
-                self._standings.remove(partitions)
+            with self._bookmarks.lock:
+                self._bookmarks.remove(partitions)
             self.core.let_go(partitions)
         finally:
             self._give_out_again()

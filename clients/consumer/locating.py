@@ -1,6 +1,6 @@
 """Finds positions that have to be looked up: by time, from the beginning or the end of a log.
 
-L1  a standing is looked up for as long as it has a `lookup_time`; an answer counts only if it still
+L1  a bookmark is looked up for as long as it has a `lookup_time`; an answer counts only if it still
     has the same one and has not moved meanwhile
 L2  what can be retried is asked again after `retry.backoff.ms`, of the leader of that moment
 
@@ -16,7 +16,7 @@ from typing import Final
 from ottla.clients import options as rows
 from ottla.clients.cluster import ClusterClient
 from ottla.clients.connection import error_code_of
-from ottla.clients.consumer.positions import Standing, Standings
+from ottla.clients.consumer.positions import Bookmark, Bookmarks
 from ottla.clients.consumer.record import LATEST_TIME, OffsetAndTimestamp
 from ottla.clients.consumer.requests import list_offsets_fields, offsets_listed
 from ottla.clients.retrying import is_retriable, is_transient
@@ -31,13 +31,13 @@ class Locator:
     def __init__(
         self,
         cluster: ClusterClient,
-        standings: Standings,
+        bookmarks: Bookmarks,
         *,
         found: Callable[[], None],
         failed: Callable[[OttlaError], None],
     ) -> None:
         self._cluster: Final = cluster
-        self._standings: Final = standings
+        self._bookmarks: Final = bookmarks
         self._found: Final = found
         self._failed: Final = failed
         value_of = cluster.options.value_of
@@ -48,7 +48,7 @@ class Locator:
 
     def pump(self) -> None:
         """Begin to look up if something waits for it."""
-        if self._task is None and any(one.lookup_time is not None for one in self._standings):
+        if self._task is None and any(one.lookup_time is not None for one in self._bookmarks):
             self._task = asyncio.create_task(self._locate())
             self._task.add_done_callback(self._ended)
 
@@ -66,24 +66,24 @@ class Locator:
     async def _locate(self) -> None:
         waiting = {
             one.partition: (one, one.turn, one.lookup_time)
-            for one in self._standings
+            for one in self._bookmarks
             if one.lookup_time is not None
         }
         times = {partition: time for partition, (_, _, time) in waiting.items()}
         found, errors = await self.ask_once(times)
-        with self._standings.lock:
+        with self._bookmarks.lock:
             for partition, offset in found.items():
-                standing, turn, time = waiting[partition]
-                if standing.turn == turn and standing.lookup_time == time:
+                bookmark, turn, time = waiting[partition]
+                if bookmark.turn == turn and bookmark.lookup_time == time:
                     await_end = offset.offset < 0
                     if await_end and time != LATEST_TIME:
                         # Nothing so late: the end is where it will come.
-                        standing.lose(LATEST_TIME)
+                        bookmark.lose(LATEST_TIME)
                     else:
-                        standing.move(max(0, offset.offset), epoch=-1)
+                        bookmark.move(max(0, offset.offset), epoch=-1)
         for partition, code in errors.items():
             if not is_retriable(code):
-                with self._standings.lock:
+                with self._bookmarks.lock:
                     waiting[partition][0].lose(None)
                 self._failed(RequestError(code, f"{partition}: {code.sentence}"))
         self._found()
@@ -156,10 +156,10 @@ class Locator:
         return result
 
 
-def require_standing(standing: Standing) -> int:
-    """Return the position of a standing that has one."""
-    if standing.position is None:
+def require_bookmark(bookmark: Bookmark) -> int:
+    """Return the position of a bookmark that has one."""
+    if bookmark.position is None:
         raise RequestError(
-            ErrorCode.OFFSET_NOT_AVAILABLE, f"{standing.partition} has no position yet."
+            ErrorCode.OFFSET_NOT_AVAILABLE, f"{bookmark.partition} has no position yet."
         )
-    return standing.position
+    return bookmark.position

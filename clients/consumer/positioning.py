@@ -19,7 +19,7 @@ from ottla.clients.cluster import ClusterClient
 from ottla.clients.consumer.committing import Committer
 from ottla.clients.consumer.errors import NoOffsetError
 from ottla.clients.consumer.locating import Locator
-from ottla.clients.consumer.positions import Reset, Standing, Standings
+from ottla.clients.consumer.positions import Bookmark, Bookmarks, Reset
 from ottla.clients.consumer.record import OffsetAndMetadata
 from ottla.proto.errors import ErrorCode, OttlaError
 from ottla.proto.ids import TopicPartition
@@ -33,7 +33,7 @@ class Positioner:
     def __init__(
         self,
         cluster: ClusterClient,
-        standings: Standings,
+        bookmarks: Bookmarks,
         committer: Committer,
         locator: Locator,
         *,
@@ -42,7 +42,7 @@ class Positioner:
     ) -> None:
         value_of = cluster.options.value_of
         self._cluster: Final = cluster
-        self._standings: Final = standings
+        self._bookmarks: Final = bookmarks
         self._committer: Final = committer
         self._locator: Final = locator
         self._failed: Final = failed
@@ -51,8 +51,8 @@ class Positioner:
         self._timeout_s: Final = value_of(rows.DEFAULT_API_TIMEOUT_MS) / 1000
         self._tasks: Final = set[asyncio.Task[None]]()
 
-    def begin(self, new: Sequence[Standing]) -> None:
-        """Find positions for standings that have none."""
+    def begin(self, new: Sequence[Bookmark]) -> None:
+        """Find positions for bookmarks that have none."""
         fresh = [one for one in new if one.position is None and one.lookup_time is None]
         for one in fresh:
             one.awaits_committed = True
@@ -69,28 +69,28 @@ class Positioner:
         if tasks:
             await asyncio.wait(tasks)
 
-    def lost(self, standing: Standing, code: ErrorCode, parted_at: int | None) -> None:
+    def lost(self, bookmark: Bookmark, code: ErrorCode, parted_at: int | None) -> None:
         """Go on elsewhere: what was asked for is not in the log."""
-        where, position = standing.partition, standing.fetch_offset
+        where, position = bookmark.partition, bookmark.fetch_offset
         if parted_at is not None and self._reset is not Reset.NONE:
             LOG.warning("%s: the log was cut at %d, below %d", where, parted_at, position)
             self._cluster.metrics.count("offsets.cut")
-            standing.move(min(parted_at, position))
+            bookmark.move(min(parted_at, position))
             return
         LOG.warning("%s: offset %d is out of range (%s)", where, position, code.name)
         self._cluster.metrics.count("offsets.out_of_range")
-        self._start_anew(standing, f"offset {position} is out of range")
+        self._start_anew(bookmark, f"offset {position} is out of range")
 
-    def _start_anew(self, standing: Standing, why: str) -> None:
+    def _start_anew(self, bookmark: Bookmark, why: str) -> None:
         if self._reset is Reset.NONE:
-            standing.lose(None)
-            self._failed(NoOffsetError(standing.partition, why))
+            bookmark.lose(None)
+            self._failed(NoOffsetError(bookmark.partition, why))
         else:
-            standing.lose(self._reset.time)
+            bookmark.lose(self._reset.time)
             self._locator.pump()
 
-    async def _position(self, standings: Sequence[Standing]) -> None:
-        waiting = {one.partition: (one, one.turn) for one in standings}
+    async def _position(self, bookmarks: Sequence[Bookmark]) -> None:
+        waiting = {one.partition: (one, one.turn) for one in bookmarks}
         found: Mapping[TopicPartition, OffsetAndMetadata | None] = {}
         if self._committer.has_group:
             try:
@@ -98,14 +98,14 @@ class Positioner:
             except OttlaError as error:
                 self._failed(error)
                 return
-        with self._standings.lock:
-            for partition, (standing, turn) in waiting.items():
-                if standing.turn != turn or not standing.awaits_committed:
+        with self._bookmarks.lock:
+            for partition, (bookmark, turn) in waiting.items():
+                if bookmark.turn != turn or not bookmark.awaits_committed:
                     continue
                 offset = found.get(partition)
                 if offset is None:
-                    self._start_anew(standing, "nothing is committed")
+                    self._start_anew(bookmark, "nothing is committed")
                 else:
-                    standing.move(offset.offset, epoch=offset.leader_epoch)
-                    standing.committed = offset.offset
+                    bookmark.move(offset.offset, epoch=offset.leader_epoch)
+                    bookmark.committed = offset.offset
         self._found()

@@ -61,7 +61,7 @@ class Chunk:
 
 
 @dataclass(slots=True)
-class Standing:
+class Bookmark:
     """One partition of this consumer."""
 
     partition: TopicPartition
@@ -218,28 +218,28 @@ class Standing:
         return OffsetAndMetadata(self.processed, "", self.epoch)
 
 
-class Standings:
+class Bookmarks:
     """All partitions of this consumer, and what is ready to be given out."""
 
     def __init__(
         self, *, check_crcs: bool, lock: AbstractContextManager[object] | None = None
     ) -> None:
         self._check_crcs: Final = check_crcs
-        # Held by whoever changes a standing, where two threads do.
+        # Held by whoever changes a bookmark, where two threads do.
         self.lock: Final = nullcontext() if lock is None else lock
-        self.all: Final = dict[TopicPartition, Standing]()
+        self.all: Final = dict[TopicPartition, Bookmark]()
         # Whose turn it is to be given out from.
-        self._round: Final = deque[Standing]()
-        self._touched: Final = list[Standing]()
+        self._round: Final = deque[Bookmark]()
+        self._touched: Final = list[Bookmark]()
 
-    def __iter__(self) -> Iterator[Standing]:
+    def __iter__(self) -> Iterator[Bookmark]:
         return iter(self.all.values())
 
     def __contains__(self, partition: object) -> bool:
         return partition in self.all
 
-    def of(self, partition: TopicPartition) -> Standing:
-        """Return the standing, or raise if the partition is not ours."""
+    def of(self, partition: TopicPartition) -> Bookmark:
+        """Return the bookmark, or raise if the partition is not ours."""
         found = self.all.get(partition)
         if found is None:
             raise RequestError(
@@ -248,31 +248,31 @@ class Standings:
             )
         return found
 
-    def add(self, partitions: Iterable[TopicPartition]) -> list[Standing]:
+    def add(self, partitions: Iterable[TopicPartition]) -> list[Bookmark]:
         """Take in those that are new; return them. The others stay as they are."""
         new = []
         for partition in partitions:
             if partition not in self.all:
-                standing = Standing(partition)
-                self.all[partition] = standing
-                self._round.append(standing)
-                new.append(standing)
+                bookmark = Bookmark(partition)
+                self.all[partition] = bookmark
+                self._round.append(bookmark)
+                new.append(bookmark)
         return new
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
-            standing = self.all.pop(partition, None)
-            if standing is not None:
-                standing.lose(None)
-                self._round.remove(standing)
-                if standing in self._touched:
-                    self._touched.remove(standing)
+            bookmark = self.all.pop(partition, None)
+            if bookmark is not None:
+                bookmark.lose(None)
+                self._round.remove(bookmark)
+                if bookmark in self._touched:
+                    self._touched.remove(bookmark)
 
     def came_back(self) -> None:
         """Note that the program has done with all it was given (N2)."""
         if self._touched:
-            for standing in self._touched:
-                standing.processed = standing.position
+            for bookmark in self._touched:
+                bookmark.processed = bookmark.position
             self._touched.clear()
 
     @property
@@ -285,25 +285,25 @@ class Standings:
         out: list[Record] = []
         rounds = len(self._round)
         while rounds > 0 and len(out) < count:
-            standing = self._round[0]
-            if not self._opened(standing):
+            bookmark = self._round[0]
+            if not self._opened(bookmark):
                 self._round.rotate(-1)
                 rounds -= 1
                 continue
-            taken = standing.take(count - len(out))
-            if standing not in self._touched:
-                self._touched.append(standing)
+            taken = bookmark.take(count - len(out))
+            if bookmark not in self._touched:
+                self._touched.append(bookmark)
             out = out + taken if out else taken
-            if not standing.records:
+            if not bookmark.records:
                 self._round.rotate(-1)
         return out
 
-    def _opened(self, standing: Standing) -> bool:
-        """Return whether the standing has an opened chunk to give out from."""
-        while standing.has_records:
-            if standing.given < len(standing.records):
+    def _opened(self, bookmark: Bookmark) -> bool:
+        """Return whether the bookmark has an opened chunk to give out from."""
+        while bookmark.has_records:
+            if bookmark.given < len(bookmark.records):
                 return True
-            if not standing.open_next(check_crcs=self._check_crcs):
+            if not bookmark.open_next(check_crcs=self._check_crcs):
                 return False
         return False
 
@@ -311,42 +311,42 @@ class Standings:
         """Return one record, or None: `take(1)` without its lists."""
         if not self._round:
             return None
-        standing = self._round[0]
-        given = standing.given
-        if given + 1 >= len(standing.records) or standing.paused or standing.leaving:
+        bookmark = self._round[0]
+        given = bookmark.given
+        if given + 1 >= len(bookmark.records) or bookmark.paused or bookmark.leaving:
             taken = self.take(1)
             return taken[0] if taken else None
-        record = standing.records[given]
-        standing.given = given + 1
-        standing.position = record.offset + 1
-        self._touched.append(standing)
+        record = bookmark.records[given]
+        bookmark.given = given + 1
+        bookmark.position = record.offset + 1
+        self._touched.append(bookmark)
         return record
 
     @property
     def has_records(self) -> bool:
-        return any(standing.has_records for standing in self._round)
+        return any(bookmark.has_records for bookmark in self._round)
 
     @property
     def bytes_waiting(self) -> int:
-        return sum(standing.bytes_waiting for standing in self._round)
+        return sum(bookmark.bytes_waiting for bookmark in self._round)
 
     @property
     def chunks_waiting(self) -> int:
-        return sum(len(standing.chunks) for standing in self._round)
+        return sum(len(bookmark.chunks) for bookmark in self._round)
 
     def to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return processed positions that are not committed yet."""
         found = {}
-        for partition, standing in self.all.items():
-            offset = standing.processed_offset()
-            if offset is not None and offset.offset != standing.committed:
+        for partition, bookmark in self.all.items():
+            offset = bookmark.processed_offset()
+            if offset is not None and offset.offset != bookmark.committed:
                 found[partition] = offset
         return found
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return where the program stands: what a commit without arguments means."""
         return {
-            partition: OffsetAndMetadata(standing.position, "", standing.epoch)
-            for partition, standing in self.all.items()
-            if standing.position is not None
+            partition: OffsetAndMetadata(bookmark.position, "", bookmark.epoch)
+            for partition, bookmark in self.all.items()
+            if bookmark.position is not None
         }

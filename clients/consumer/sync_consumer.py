@@ -8,7 +8,7 @@
 Heartbeats, fetches and commits by itself go on in that thread while the program works.
 
 W1  records that are here are given out without a word to the other thread; the lock of the
-    standings is what both hold
+    bookmarks is what both hold
 W2  listeners and callbacks of commits are called on the program's thread, inside poll, consume,
     commit, unsubscribe or close. They may use the consumer
 W3  one thread of the program uses a consumer
@@ -132,14 +132,14 @@ class Consumer:
         with self._lock:
             if self._is_closed or inner.errors or not self._chores.empty():
                 return []
-            inner.standings.came_back()
+            inner.bookmarks.came_back()
             if member is not None:
                 if member.wants_quiet:
                     return []
                 member.last_poll_ms = now_ms()
-            waiting = inner.standings.chunks_waiting
+            waiting = inner.bookmarks.chunks_waiting
             records = inner.read(count)
-            drained = inner.standings.chunks_waiting != waiting
+            drained = inner.bookmarks.chunks_waiting != waiting
         if drained:
             self._thread.call_soon(inner.pump)
         return records

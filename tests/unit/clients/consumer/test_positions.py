@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.clients.consumer.positions import CHUNKS_MAX, Chunk, Reset, Standing, Standings
+from ottla.clients.consumer.positions import CHUNKS_MAX, Bookmark, Bookmarks, Chunk, Reset
 from ottla.clients.consumer.record import OffsetAndMetadata
 from ottla.proto.errors import CorruptionError, RequestError
 from ottla.proto.ids import TopicPartition
@@ -19,129 +19,129 @@ def _chunk(first: int, count: int) -> Chunk:
     return Chunk(memoryview(build_batch(records, base_offset=first)), first)
 
 
-def _standings(*partitions: TopicPartition) -> Standings:
-    standings = Standings(check_crcs=True)
-    for one in standings.add(partitions):
+def _bookmarks(*partitions: TopicPartition) -> Bookmarks:
+    bookmarks = Bookmarks(check_crcs=True)
+    for one in bookmarks.add(partitions):
         one.move(0)
-    return standings
+    return bookmarks
 
 
-def _feed(standing: Standing, first: int, count: int) -> None:
-    assert standing.fetched(_chunk(first, count), standing.turn)
+def _feed(bookmark: Bookmark, first: int, count: int) -> None:
+    assert bookmark.fetched(_chunk(first, count), bookmark.turn)
 
 
 def test_records_come_in_order_and_the_position_follows_them() -> None:
-    standings = _standings(A0)
-    _feed(standings.of(A0), 0, 5)
-    _feed(standings.of(A0), 5, 5)
-    assert [one.offset for one in standings.take(3)] == [0, 1, 2]
-    assert standings.of(A0).position == 3
-    assert [one.offset for one in standings.take(100)] == [3, 4, 5, 6, 7, 8, 9]
-    assert standings.of(A0).position == 10
-    assert standings.take(1) == []
+    bookmarks = _bookmarks(A0)
+    _feed(bookmarks.of(A0), 0, 5)
+    _feed(bookmarks.of(A0), 5, 5)
+    assert [one.offset for one in bookmarks.take(3)] == [0, 1, 2]
+    assert bookmarks.of(A0).position == 3
+    assert [one.offset for one in bookmarks.take(100)] == [3, 4, 5, 6, 7, 8, 9]
+    assert bookmarks.of(A0).position == 10
+    assert bookmarks.take(1) == []
 
 
 def test_one_at_a_time_is_the_same() -> None:
-    standings = _standings(A0)
-    _feed(standings.of(A0), 0, 3)
-    _feed(standings.of(A0), 3, 2)
+    bookmarks = _bookmarks(A0)
+    _feed(bookmarks.of(A0), 0, 3)
+    _feed(bookmarks.of(A0), 3, 2)
     got = []
-    while (record := standings.next_record()) is not None:
+    while (record := bookmarks.next_record()) is not None:
         got.append(record.offset)
-        assert standings.of(A0).position == record.offset + 1
+        assert bookmarks.of(A0).position == record.offset + 1
     assert got == [0, 1, 2, 3, 4]
 
 
 def test_partitions_take_turns() -> None:
-    standings = _standings(A0, A1)
-    for one in standings:
+    bookmarks = _bookmarks(A0, A1)
+    for one in bookmarks:
         _feed(one, 0, 2)
         _feed(one, 2, 2)
-    got = [(one.partition, one.offset) for _ in range(4) for one in standings.take(2)]
+    got = [(one.partition, one.offset) for _ in range(4) for one in bookmarks.take(2)]
     assert sorted(got) == [(p, o) for p in (0, 1) for o in range(4)]
     assert {partition for partition, _ in got[:4]} == {0, 1}
 
 
 def test_only_what_was_given_out_before_the_program_came_back_is_processed() -> None:
-    standings = _standings(A0)
-    _feed(standings.of(A0), 0, 4)
-    standings.take(2)
-    assert standings.holds_out
-    assert standings.to_commit() == {A0: OffsetAndMetadata(0, "", -1)}
-    standings.came_back()
-    assert standings.to_commit() == {A0: OffsetAndMetadata(2, "", -1)}
-    standings.of(A0).committed = 2
-    assert standings.to_commit() == {}
+    bookmarks = _bookmarks(A0)
+    _feed(bookmarks.of(A0), 0, 4)
+    bookmarks.take(2)
+    assert bookmarks.holds_out
+    assert bookmarks.to_commit() == {A0: OffsetAndMetadata(0, "", -1)}
+    bookmarks.came_back()
+    assert bookmarks.to_commit() == {A0: OffsetAndMetadata(2, "", -1)}
+    bookmarks.of(A0).committed = 2
+    assert bookmarks.to_commit() == {}
 
 
 def test_an_answer_to_a_question_from_before_a_seek_is_not_believed() -> None:
-    standings = _standings(A0)
-    standing = standings.of(A0)
-    turn = standing.turn
-    standing.move(100)
-    assert not standing.fetched(_chunk(0, 5), turn)
-    assert standings.take(10) == []
-    assert standing.position == 100
+    bookmarks = _bookmarks(A0)
+    bookmark = bookmarks.of(A0)
+    turn = bookmark.turn
+    bookmark.move(100)
+    assert not bookmark.fetched(_chunk(0, 5), turn)
+    assert bookmarks.take(10) == []
+    assert bookmark.position == 100
 
 
 def test_a_seek_throws_away_what_was_fetched() -> None:
-    standings = _standings(A0)
-    _feed(standings.of(A0), 0, 5)
-    standings.take(1)
-    standings.of(A0).move(3)
-    assert standings.take(10) == []
-    _feed(standings.of(A0), 0, 5)
-    assert [one.offset for one in standings.take(10)] == [3, 4]
+    bookmarks = _bookmarks(A0)
+    _feed(bookmarks.of(A0), 0, 5)
+    bookmarks.take(1)
+    bookmarks.of(A0).move(3)
+    assert bookmarks.take(10) == []
+    _feed(bookmarks.of(A0), 0, 5)
+    assert [one.offset for one in bookmarks.take(10)] == [3, 4]
 
 
 def test_what_is_paused_is_kept_and_not_given_out() -> None:
-    standings = _standings(A0)
-    _feed(standings.of(A0), 0, 5)
-    standings.of(A0).paused = True
-    assert not standings.of(A0).wants_fetch
-    assert standings.take(10) == []
-    standings.of(A0).paused = False
-    assert len(standings.take(10)) == 5
+    bookmarks = _bookmarks(A0)
+    _feed(bookmarks.of(A0), 0, 5)
+    bookmarks.of(A0).paused = True
+    assert not bookmarks.of(A0).wants_fetch
+    assert bookmarks.take(10) == []
+    bookmarks.of(A0).paused = False
+    assert len(bookmarks.take(10)) == 5
 
 
 def test_a_partition_with_full_buffers_wants_no_fetch() -> None:
-    standing = _standings(A0).of(A0)
+    bookmark = _bookmarks(A0).of(A0)
     for number in range(CHUNKS_MAX):
-        assert standing.wants_fetch
-        _feed(standing, number * 5, 5)
-    assert not standing.wants_fetch
+        assert bookmark.wants_fetch
+        _feed(bookmark, number * 5, 5)
+    assert not bookmark.wants_fetch
 
 
 def test_a_damaged_chunk_is_told_and_asked_for_again_from_the_position() -> None:
-    standings = _standings(A0)
-    standing = standings.of(A0)
+    bookmarks = _bookmarks(A0)
+    bookmark = bookmarks.of(A0)
     chunk = _chunk(0, 5)
     broken = bytearray(chunk.data)
     broken[-1] ^= 1
-    standing.fetched(Chunk(memoryview(broken), 0), standing.turn)
-    standing.fetch_offset = 5
+    bookmark.fetched(Chunk(memoryview(broken), 0), bookmark.turn)
+    bookmark.fetch_offset = 5
     with pytest.raises(CorruptionError):
-        standings.take(1)
-    assert standing.position == standing.fetch_offset == 0
-    assert standing.wants_fetch
-    _feed(standing, 0, 5)
-    assert len(standings.take(10)) == 5
+        bookmarks.take(1)
+    assert bookmark.position == bookmark.fetch_offset == 0
+    assert bookmark.wants_fetch
+    _feed(bookmark, 0, 5)
+    assert len(bookmarks.take(10)) == 5
 
 
 def test_a_partition_that_is_not_ours_is_told() -> None:
     with pytest.raises(RequestError, match="a-1 is not assigned"):
-        _standings(A0).of(A1)
+        _bookmarks(A0).of(A1)
 
 
 def test_what_is_removed_is_gone_with_all_it_had() -> None:
-    standings = _standings(A0, A1)
-    _feed(standings.of(A0), 0, 5)
-    standings.take(1)
-    standings.remove([A0])
-    assert standings.take(10) == []
-    assert not standings.holds_out
-    assert A0 not in standings
-    assert standings.positions() == {A1: OffsetAndMetadata(0, "", -1)}
+    bookmarks = _bookmarks(A0, A1)
+    _feed(bookmarks.of(A0), 0, 5)
+    bookmarks.take(1)
+    bookmarks.remove([A0])
+    assert bookmarks.take(10) == []
+    assert not bookmarks.holds_out
+    assert A0 not in bookmarks
+    assert bookmarks.positions() == {A1: OffsetAndMetadata(0, "", -1)}
 
 
 def test_the_reset_policy_knows_which_time_to_look_up() -> None:
