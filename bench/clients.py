@@ -227,9 +227,12 @@ async def _profile(options: argparse.Namespace, directory: Path) -> None:
         await cluster.create("bench", partitions=PARTITIONS, copies=3, configs={})
         value = b"x" * int(options.sizes.split(",")[0])
         profile = cProfile.Profile()
-        arguments = (cluster.bootstrap, "bench", value, options.seconds)
-        drive = CLIENTS[options.profile]
-        count, seconds = await asyncio.to_thread(profile.runcall, drive, *arguments)
+        drive, where = CLIENTS[options.profile], cluster.bootstrap
+
+        def run() -> tuple[int, float]:
+            return profile.runcall(drive, where, "bench", value, options.seconds)
+
+        count, seconds = await asyncio.to_thread(run)
         print(f"{count / seconds:,.0f} records/s under the profiler")
         pstats.Stats(profile).sort_stats("tottime").print_stats(25)
 

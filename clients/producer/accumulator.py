@@ -53,6 +53,7 @@ class Lane:
     __slots__ = (
         "epoch",
         "in_flight",
+        "is_anchored",
         "needs_reset",
         "next_sequence",
         "partition",
@@ -72,6 +73,8 @@ class Lane:
         self.producer_id = -1
         self.epoch = -1
         self.next_sequence = 0
+        # Whether the broker knows the count: a batch under this id and epoch was acknowledged.
+        self.is_anchored = False
         # A number was used up by a batch that is not in the log, or perhaps is not.
         self.needs_reset = False
 

@@ -8,7 +8,9 @@ S3  with idempotence a batch keeps its sequence number for as long as an attempt
     been written: the broker recognises a repeat
 S4  a number that was given to a batch which is not in the log, or perhaps is not, leaves a gap. The
     lane is drained, and begins again at 0 under the next epoch; each partition counts for itself
-S5  every batch ends by `delivery_timeout_ms`, in flight or not. What may have been written ends as
+S5  the first batch of a count goes alone. Kafka takes any number from a producer it has not heard
+    of: behind a first batch that was refused the second would be taken, and the order be lost
+S6  every batch ends by `delivery_timeout_ms`, in flight or not. What may have been written ends as
     unknown, and only what surely was not as failed (P7)
 
 What a refusal does:
@@ -147,24 +149,24 @@ class Sender:
         return batches
 
     def _may_send(self, lane: Lane, now_ms: float) -> bool:
-        if not lane.queue:
+        if not lane.queue or now_ms < lane.retry_at_ms:
             return False
         if self.settings.is_idempotent:
             if self.identity is None:
                 return False
-            if lane.needs_reset and not self._reset(lane):
+            if lane.needs_reset and (not self._reset(lane) or not lane.queue):
                 return False
-            if not lane.queue:
-                return False
-        head = lane.queue[0]
-        if now_ms < lane.retry_at_ms:
+        if lane.in_flight and not self._may_follow(lane):
             return False
-        if lane.in_flight:
-            if head.attempts or lane.in_flight[0].attempts > 1:
-                return False
-            if len(lane.in_flight) >= self.settings.max_in_flight:
-                return False
         return self.is_flushing or now_ms >= self._ready_ms(lane)
+
+    def _may_follow(self, lane: Lane) -> bool:
+        """Whether a lane may send though something of it is in flight (S1, S2, S5)."""
+        if self.settings.is_idempotent and (lane.needs_reset or not lane.is_anchored):
+            return False
+        if lane.queue[0].attempts or lane.in_flight[0].attempts > 1:
+            return False
+        return len(lane.in_flight) < self.settings.max_in_flight
 
     def _ready_ms(self, lane: Lane) -> float:
         """Return when the head of a lane may leave; in the past means now."""
@@ -245,6 +247,7 @@ class Sender:
         if code is _E.NONE:
             base = answer.base_offset if answer.base_offset >= 0 else None
             append_ms = answer.append_ms if answer.append_ms >= 0 else None
+            lane.is_anchored = not lane.needs_reset
             self._end(batch, Outcome(State.OK, base, append_ms))
             return
         if code is _E.DUPLICATE_SEQUENCE_NUMBER:
@@ -309,7 +312,7 @@ class Sender:
                 self._end(batch, _given_up(batch))
             else:
                 batch.sequence = None
-        lane.needs_reset = False
+        lane.needs_reset = lane.is_anchored = False
         lane.next_sequence = 0
         lane.epoch += 1
         if lane.producer_id >= 0 and lane.epoch > EPOCH_MAX:
@@ -322,7 +325,7 @@ class Sender:
     # --- ends ---
 
     def _expire(self, now_ms: float) -> None:
-        """End what is older than promised (S5)."""
+        """End what is older than promised (S6)."""
         limit_ms = now_ms - self.settings.delivery_timeout_ms
         for batch in tuple(self._accumulator.live):
             if batch.created_ms > limit_ms:
@@ -391,12 +394,7 @@ class Sender:
         """Whether time alone lets this lane send: else an answer or metadata does."""
         if self.settings.is_idempotent and self.identity is None:
             return False
-        if lane.in_flight and (
-            lane.needs_reset
-            or lane.queue[0].attempts
-            or lane.in_flight[0].attempts > 1
-            or len(lane.in_flight) >= self.settings.max_in_flight
-        ):
+        if lane.in_flight and not self._may_follow(lane):
             return False
         node_id = leader_of(lane.topic, lane.partition)
         return node_id is not None and self.in_flight(node_id) < self.settings.max_in_flight

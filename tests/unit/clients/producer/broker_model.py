@@ -58,9 +58,10 @@ class LogModel:
         if epoch < self.epoch:
             return Answer(ErrorCode.INVALID_PRODUCER_EPOCH)
         if epoch > self.epoch:
-            if sequence != 0:
+            # Kafka takes any first number from a producer that it has not heard of.
+            if sequence != 0 and self.epoch != -1:
                 return Answer(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-            self.epoch, self.next_sequence = epoch, 0
+            self.epoch, self.next_sequence = epoch, sequence
             self.recent.clear()
         for first, last, base in self.recent:
             if (first, last) == (sequence, sequence + len(batch.records) - 1):

@@ -48,6 +48,13 @@ class Desk:
         self.now_ms += ms
 
 
+def _anchored(desk: Desk) -> Desk:
+    """Let the broker know the count of partition 0."""
+    desk.put()
+    desk.answer(desk.one(), E.NONE, 0)
+    return desk
+
+
 def _state(batch: Batch) -> State | None:
     return None if batch.outcome is None else batch.outcome.state
 
@@ -72,7 +79,7 @@ def test_a_full_batch_goes_at_once_and_so_does_everything_when_somebody_flushes(
 
 
 def test_no_more_requests_are_in_flight_than_allowed() -> None:
-    desk = Desk(max_in_flight=2)
+    desk = _anchored(Desk(max_in_flight=2))
     for _ in range(2):
         desk.put()
         assert len(desk.collect()) == 1
@@ -82,11 +89,14 @@ def test_no_more_requests_are_in_flight_than_allowed() -> None:
 
 def test_numbers_follow_one_another_in_each_partition() -> None:
     desk = Desk()
+    for partition in (0, 1):
+        desk.put(partition=partition)
+        desk.answer(desk.one(), E.NONE, 0)
     found = []
     for partition in (0, 1, 0, 0):
         desk.put(partition=partition)
         found.append(desk.sender.identity_of(desk.one()))
-    assert found == [(7, 0, 0), (7, 0, 0), (7, 0, 1), (7, 0, 2)]
+    assert found == [(7, 0, 1), (7, 0, 1), (7, 0, 2), (7, 0, 3)]
 
 
 def test_nothing_goes_before_there_is_an_id() -> None:
@@ -121,8 +131,18 @@ def test_a_hint_at_the_leader_needs_no_wait() -> None:
     assert desk.one() is first
 
 
-def test_what_comes_back_out_of_order_behind_a_failure_keeps_its_place() -> None:
+def test_the_first_batch_of_a_count_goes_alone() -> None:
     desk = Desk()
+    desk.put()
+    first = desk.one()
+    second = desk.put()
+    assert desk.collect() == []
+    desk.answer(first, E.NONE, 0)
+    assert desk.one() is second
+
+
+def test_what_comes_back_out_of_order_behind_a_failure_keeps_its_place() -> None:
+    desk = _anchored(Desk())
     desk.put()
     first = desk.one()
     desk.put()
@@ -133,7 +153,7 @@ def test_what_comes_back_out_of_order_behind_a_failure_keeps_its_place() -> None
     assert desk.one() is first
     desk.answer(first, E.NONE, 0)
     assert desk.one() is second
-    assert desk.sender.identity_of(second) == (7, 0, 1)
+    assert desk.sender.identity_of(second) == (7, 0, 2)
 
 
 @pytest.mark.parametrize(
