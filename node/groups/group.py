@@ -221,7 +221,10 @@ class Group(Roster):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if self._is_full(wish, terms.size_max):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
-        if not wish.member_id or wish.member_id in self.pending:
+        if not wish.member_id:
+            return None
+        if wish.member_id in self.pending and wish.instance_id is None:
+            # Ids that come back are those of dynamic members: static ones need not come twice.
             return None
         return self._member_refusal(wish.member_id, wish.instance_id)
 
