@@ -58,7 +58,8 @@ def _written(value: object) -> bytes:
             return encode_offset(value)
         case GroupValue():
             return encode_group(value)
-    raise AssertionError
+        case _:
+            raise AssertionError
 
 
 def _read(like: object, data: bytes) -> object:
@@ -67,7 +68,8 @@ def _read(like: object, data: bytes) -> object:
             return decode_key(data)
         case OffsetValue():
             return decode_offset(data)
-    return decode_group(data)
+        case _:
+            return decode_group(data)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -132,5 +134,5 @@ def test_keys_are_read_back(group: str, topic: str, partition: int) -> None:
 
 
 def test_the_topics_of_a_subscription() -> None:
-    assert topics_of(bytes.fromhex("0001 00000002 0001 61 0001 62 ffffffff")) == {"a", "b"}
+    assert topics_of(bytes.fromhex("0001 00000002 0001 61 0001 62 ffffffff")) == frozenset("ab")
     assert topics_of(b"not a subscription at all") is None

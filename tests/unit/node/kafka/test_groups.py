@@ -23,7 +23,7 @@ LOADING: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 @pytest.fixture
 def desk() -> Iterator[Desk]:
-    with open_desk(**FLAGS) as opened:
+    with open_desk(Place(), **FLAGS) as opened:
         opened.create("t", 2)
         found(opened)
         yield opened
@@ -170,7 +170,7 @@ def versions(row: ApiRow) -> range:
 
 @pytest.mark.parametrize("version", versions(apis.FIND_COORDINATOR))
 def test_the_coordinator_is_found_and_the_topic_made(version: int) -> None:
-    with open_desk(**FLAGS) as desk:
+    with open_desk(Place(), **FLAGS) as desk:
         answer = found(desk, version)
         assert (answer["error_code"], answer["node_id"]) == (0, 1)
         topic = desk.broker.controller.image.topics[OFFSETS_TOPIC]
