@@ -66,6 +66,8 @@ class Group(Roster):
         # While a group that was empty waits for more: the step, and what is left of the time.
         self._initial: tuple[int, int] | None = None
         self._has_newcomer = False
+        # Assignments of this generation are on their way to the log.
+        self._is_assigning = False
 
     @classmethod
     def restore(cls, group_id: str, value: GroupValue, now_ms: int) -> Group:
@@ -110,7 +112,9 @@ class Group(Roster):
         # Whoever asks twice waits once; the connection before is gone.
         self._fail_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)
         member.syncing = waiter
-        if member.member_id == self.leader:
+        if member.member_id == self.leader and not self._is_assigning:
+            # The first word of the leader counts: a second one would only be in the log.
+            self._is_assigning = True
             # Whom the leader forgot reads nothing, and whom nobody knows is left out.
             assignments = {one: wish.assignments.get(one, b"") for one in self.members}
             self._write(Assigned(self.generation, assignments), assignments)
@@ -221,7 +225,10 @@ class Group(Roster):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if self._is_full(wish, terms.size_max):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
-        if not wish.member_id or wish.member_id in self.pending:
+        if not wish.member_id:
+            return None
+        if wish.member_id in self.pending and wish.instance_id is None:
+            # Ids that come back are those of dynamic members: static ones need not come twice.
             return None
         return self._member_refusal(wish.member_id, wish.instance_id)
 
@@ -323,7 +330,7 @@ class Group(Roster):
         for member in self.members.values():
             self._fail_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)
         self._unsynced.clear()
-        self._sync_until_ms = None
+        self._sync_until_ms, self._is_assigning = None, False
         before, self.state = self.state, State.PREPARING
         wait_ms = self._rebalance_ms()
         if before is State.EMPTY:
@@ -400,7 +407,7 @@ class Group(Roster):
                 self._fail_sync(member, error)
             self._rebalance(Reason.NOT_WRITTEN, f"not written: {error.name}", now_ms)
             return
-        self.state = State.STABLE
+        self.state, self._is_assigning = State.STABLE, False
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
             if member.syncing is not None:

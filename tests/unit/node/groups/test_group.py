@@ -360,3 +360,17 @@ def test_another_coordinator_goes_on_with_the_same_generation() -> None:
     party.beat(one)
     party.wait(1)
     assert set(party.group.members) == {one}
+
+
+def test_the_first_assignments_of_a_generation_count_and_no_others_are_written() -> None:
+    party = Party()
+    party.unwritten = []
+    ticket = party.join()
+    party.wait(1)
+    one = party.joined(ticket).member_id
+    first = party.sync(one, {one: b"first"})
+    second = party.sync(one, {one: b"second"})
+    assert party.synced(first).error is ErrorCode.REBALANCE_IN_PROGRESS
+    (write,) = party.unwritten
+    party.commit(write)
+    assert party.synced(second).assignment == b"first"

@@ -141,4 +141,4 @@ class Crowd(RuleBasedStateMachine):
 
 
 TestCrowd = Crowd.TestCase
-TestCrowd.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCrowd.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)

@@ -58,7 +58,8 @@ def _written(value: object) -> bytes:
             return encode_offset(value)
         case GroupValue():
             return encode_group(value)
-    raise AssertionError
+        case _:
+            raise AssertionError
 
 
 def _read(like: object, data: bytes) -> object:
@@ -67,7 +68,8 @@ def _read(like: object, data: bytes) -> object:
             return decode_key(data)
         case OffsetValue():
             return decode_offset(data)
-    return decode_group(data)
+        case _:
+            return decode_group(data)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -94,7 +96,8 @@ OLDER: dict[str, tuple[object, str]] = {
     ),
     "group of version 0": (
         GroupValue("c", 1, "r", "m", -1, (MemberValue("m", None, "", "", 6, 6, b"", b""),)),
-        "0000 0001 63 00000001 0001 72 0001 6d 00000001 0001 6d 0000 0000 00000006 00000000 00000000",
+        "0000 0001 63 00000001 0001 72 0001 6d 00000001"
+        "0001 6d 0000 0000 00000006 00000000 00000000",
     ),
     "group of version 4": (
         GroupValue("c", 1, None, None, 9, ()),
@@ -131,5 +134,5 @@ def test_keys_are_read_back(group: str, topic: str, partition: int) -> None:
 
 
 def test_the_topics_of_a_subscription() -> None:
-    assert topics_of(bytes.fromhex("0001 00000002 0001 61 0001 62 ffffffff")) == {"a", "b"}
+    assert topics_of(bytes.fromhex("0001 00000002 0001 61 0001 62 ffffffff")) == frozenset("ab")
     assert topics_of(b"not a subscription at all") is None
