@@ -104,7 +104,7 @@ class ConfluentMember(_Threaded):
             while not self._stop.is_set():
                 for message in consumer.consume(500, 0.1):
                     if message.error() is None:
-                        self.seen[int(message.value())] += 1
+                        self.seen[int(message.value() or b"")] += 1
                 self.held = {(one.topic, one.partition) for one in consumer.assignment()}
         finally:
             consumer.close()

@@ -65,8 +65,10 @@ def test_every_codec_of_another_client_is_read(
     topic = new_topic()
     other = ConfluentProducer({"bootstrap.servers": bootstrap, "compression.type": codec})
     for number in range(200):
-        headers = [("n", b"%d" % number), ("empty", None)] if number % 2 else None
-        other.produce(topic, b"v" * 200 + b"%d" % number, key=b"k", headers=headers)
+        headers: list[tuple[str, str | bytes | None]] = [("n", b"%d" % number), ("empty", None)]
+        other.produce(
+            topic, b"v" * 200 + b"%d" % number, key=b"k", headers=headers if number % 2 else None
+        )
     assert other.flush(DEADLINE_S) == 0
     with Consumer(settings(bootstrap)) as consumer:
         consumer.assign([TopicPartition(topic, 0)])

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
 from ottla.clients.producer.client import Producer
 from tests.integration.clients_own.conftest import NamedTopic
 from tests.integration.clients_own.consuming import write
-from tests.integration.clients_own.members import MEMBERS
+from tests.integration.clients_own.members import MEMBERS, Member
 from tests.integration.nodes import wait_until
 
 pytestmark = pytest.mark.integration
 PARTITIONS = 8
 RECORDS = 400
 DEADLINE_S = 60.0
+
+
+def _has_share(member: Member) -> bool:
+    return bool(member.held)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +53,7 @@ def test_a_mixed_group_shares_and_misses_nothing(
             member.start()
             stack.callback(member.stop)
             members.append(member)
-            wait_until(lambda one=member: bool(one.held), DEADLINE_S, f"{kind} has a share")
+            wait_until(partial(_has_share, member), DEADLINE_S, f"{kind} has a share")
 
         def is_shared() -> bool:
             held = [partition for one in members for partition in one.held]

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.clients.consumer.record import Record
-from ottla.clients.reprocessing.plan import DUE_AT, Level, Plan, number_of
+from ottla.clients.reprocessing.plan import DUE_AT, Headers, Level, Plan, number_of
 from ottla.proto.errors import ConfigError
 
 PLAN = Plan.of("billing", delays_ms=(100, 1000))
 
 
-def _record(topic: str = "orders", **more: object) -> Record:
-    return Record(topic, 3, 77, 1_000, b"k", b"v")._replace(**more)
+def _record(topic: str = "orders", headers: Headers = ()) -> Record:
+    return Record(topic, 3, 77, 1_000, b"k", b"v", headers)
 
 
 def _told(record: Record) -> dict[str, bytes | None]:
