@@ -214,92 +214,86 @@ def _decode_batch(
         records[first:] = [record for record in records[first:] if record.offset >= position]
 
 
-def _read_records(  # noqa: C901, PLR0915 - every call taken out of this loop costs a tenth of its pace
+def _read_records(
     data: bytes, header: BatchHeader, topic: str, partition: int, records: list[Record]
 ) -> None:
-    base_offset, base_ms, epoch = header.base_offset, header.base_timestamp, header.leader_epoch
-    kind = TimestampType.CREATE_TIME
-    append_ms = None
-    if header.attributes & TIMESTAMP_TYPE_BIT:
-        kind, append_ms = TimestampType.LOG_APPEND_TIME, header.max_timestamp
-    last, delta_max = -1, header.last_offset_delta
-    zigzag, new, append, no_headers = _ZIGZAG, _new, records.append, _NO_HEADERS
-    at = 0
+    """Append all records of a batch; the bytes must hold exactly those (F2)."""
     try:
-        for _ in range(header.count):
-            # The length of the record, then one byte of attributes that mean nothing yet.
-            byte = data[at]
-            if byte < 0x80:
-                end = at + 1 + zigzag[byte]
-                at += 2
-            elif (high := data[at + 1]) < 0x80 and not byte & 1:
-                end = at + 2 + ((byte & 0x7F | high << 7) >> 1)
-                at += 3
-            else:
-                size, at = read_varint(data, at)
-                end = at + size
-                at += 1
-            byte = data[at]
-            if byte < 0x80:
-                time_ms = base_ms + zigzag[byte]
-                at += 1
-            else:
-                time_ms, at = read_varlong(data, at)
-                time_ms += base_ms
-            byte = data[at]
-            if byte < 0x80:
-                delta = zigzag[byte]
-                at += 1
-            elif (high := data[at + 1]) < 0x80 and not byte & 1:
-                delta = (byte & 0x7F | high << 7) >> 1
-                at += 2
-            else:
-                delta, at = read_varint(data, at)
-            byte = data[at]
-            if byte == 1:
-                key = None
-                at += 1
-            elif byte < 0x80:
-                at += 1
-                key = data[at : (at := at + zigzag[byte])]
-            else:
-                size, at = read_varint(data, at)
-                key = data[at : (at := at + _sound(size))]
-            byte = data[at]
-            if byte == 1:
-                value = None
-                at += 1
-            elif byte >= 0x80 and (high := data[at + 1]) < 0x80 and not byte & 1:
-                at += 2
-                value = data[at : (at := at + ((byte & 0x7F | high << 7) >> 1))]
-            elif byte < 0x80:
-                at += 1
-                value = data[at : (at := at + zigzag[byte])]
-            else:
-                size, at = read_varint(data, at)
-                value = data[at : (at := at + _sound(size))]
-            if data[at] == 0:
-                headers = no_headers
-                at += 1
-            else:
-                headers, at = _headers_at(data, at, end)
-            if at != end or not last < delta <= delta_max:
-                raise _misplaced(at, end, last, delta, delta_max)
-            last = delta
-            append(
-                new(
-                    Record,
-                    (topic, partition, base_offset + delta,
-                     time_ms if append_ms is None else append_ms,
-                     key, value, headers, kind, epoch),
-                )
-            )  # fmt: skip
+        at = _read_all(data, header, topic, partition, records)
     except IndexError:
-        raise _invalid(f"The records end inside a number at byte {at}.") from None
+        raise _invalid("The records end inside a number.") from None
     if at != len(data):
         raise _invalid(f"{len(data) - at} bytes are left after {header.count} records.")
-    if append_ms is None and not -INT64_MAX <= base_ms <= INT64_MAX - (1 << 62):
+    is_given = not header.attributes & TIMESTAMP_TYPE_BIT
+    if is_given and not -INT64_MAX <= header.base_timestamp <= INT64_MAX - (1 << 62):
         _require_times(records[-header.count :])
+
+
+def _read_all(  # noqa: C901, PLR0915 - every call taken out of this loop costs a tenth of its pace
+    data: bytes, header: BatchHeader, topic: str, partition: int, records: list[Record]
+) -> int:
+    """Append all records, and return where the last one ends.
+
+    A number of one byte or two is read in place; `IndexError` says that the bytes end too early.
+    """
+    base_offset, base_ms, epoch = header.base_offset, header.base_timestamp, header.leader_epoch
+    by_leader = bool(header.attributes & TIMESTAMP_TYPE_BIT)
+    kind = TimestampType.LOG_APPEND_TIME if by_leader else TimestampType.CREATE_TIME
+    time_ms = header.max_timestamp
+    last, delta_max = -1, header.last_offset_delta
+    zigzag, new, append, headers = _ZIGZAG, _new, records.append, _NO_HEADERS
+    at = 0
+    for _ in range(header.count):
+        # The length of the record, then one byte of attributes that mean nothing yet.
+        if (byte := data[at]) < 0x80:
+            end, at = at + 1 + zigzag[byte], at + 2
+        elif (high := data[at + 1]) < 0x80 and not byte & 1:
+            end, at = at + 2 + ((byte & 0x7F | high << 7) >> 1), at + 3
+        else:
+            size, at = read_varint(data, at)
+            end, at = at + size, at + 1
+        if (byte := data[at]) < 0x80:
+            time_delta, at = zigzag[byte], at + 1
+        else:
+            time_delta, at = read_varlong(data, at)
+        if (byte := data[at]) < 0x80:
+            delta, at = zigzag[byte], at + 1
+        elif (high := data[at + 1]) < 0x80 and not byte & 1:
+            delta, at = (byte & 0x7F | high << 7) >> 1, at + 2
+        else:
+            delta, at = read_varint(data, at)
+        key: bytes | None = None
+        value: bytes | None = None
+        if (byte := data[at]) == 1:
+            at += 1
+        elif byte < 0x80:
+            key = data[at + 1 : (at := at + 1 + zigzag[byte])]
+        else:
+            key, at = _bytes_at(data, at)
+        if (byte := data[at]) >= 0x80 and (high := data[at + 1]) < 0x80 and not byte & 1:
+            value = data[at + 2 : (at := at + 2 + ((byte & 0x7F | high << 7) >> 1))]
+        elif byte < 0x80 and byte != 1:
+            value = data[at + 1 : (at := at + 1 + zigzag[byte])]
+        else:
+            value, at = _bytes_at(data, at)
+        headers, at = (_NO_HEADERS, at + 1) if data[at] == 0 else _headers_at(data, at, end)
+        if at != end or not last < delta <= delta_max:
+            raise _misplaced(at, end, last, delta, delta_max)
+        last = delta
+        if not by_leader:
+            time_ms = base_ms + time_delta
+        place = (topic, partition, base_offset + delta, time_ms, key, value, headers, kind, epoch)
+        append(new(Record, place))
+    return at
+
+
+def _bytes_at(data: bytes, at: int) -> tuple[bytes | None, int]:
+    """Return a key or value and the place after it, read the slow way; None for null."""
+    size, at = read_varint(data, at)
+    if size == -1:
+        return None, at
+    end = at + _sound(size)
+    return data[at:end], end
 
 
 def _headers_at(data: bytes, at: int, end: int) -> tuple[Headers, int]:
