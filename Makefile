@@ -123,7 +123,7 @@ mutants: install ## rules undone on purpose, one by one, in real nodes: the judg
 .PHONY: interop
 interop: install ## Kafka's own programs judge our node and our files (needs Java 17 and Maven)
 	@$(BIN)/python -m tests.interop.kafka
-	$(BIN)/pytest -m interop tests/interop
+	$(BIN)/pytest -m interop tests/interop tests/integration/clients_own
 
 .PHONY: bench
 bench: install ## what this machine can do, and the log beside it

@@ -47,13 +47,17 @@ from ottla.proto.kafka.apis import (
     API_VERSIONS,
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
+    DESCRIBE_GROUPS,
     DESCRIBE_LOG_DIRS,
     DESCRIBE_PRODUCERS,
     DESCRIBE_TOPIC_PARTITIONS,
     FETCH,
+    FIND_COORDINATOR,
     LIST_CONFIG_RESOURCES,
+    LIST_GROUPS,
     LIST_OFFSETS,
     METADATA,
+    OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
     ApiRow,
@@ -78,13 +82,17 @@ _READS: Final = frozenset(
         API_VERSIONS,
         DESCRIBE_CLUSTER,
         DESCRIBE_CONFIGS,
+        DESCRIBE_GROUPS,
         DESCRIBE_LOG_DIRS,
         DESCRIBE_PRODUCERS,
         DESCRIBE_TOPIC_PARTITIONS,
         FETCH,
+        FIND_COORDINATOR,
         LIST_CONFIG_RESOURCES,
+        LIST_GROUPS,
         LIST_OFFSETS,
         METADATA,
+        OFFSET_FETCH,
         OFFSET_FOR_LEADER_EPOCH,
     }
 )
@@ -263,10 +271,13 @@ class Connection:
         if not _is_unanswered(row, fields):
             raise LocalProtocolError(f"{row.name} is answered: use `call`.")
         chosen = self.version_of(row) if version is None else version
-        body = encode_request(row, chosen, fields)
+        await self.post(row, chosen, encode_request(row, chosen, fields))
+
+    async def post(self, row: ApiRow, version: int, body: bytes) -> None:
+        """Send a request body that is already encoded, and to which no answer will come."""
         self._require_open(row)
         self._writer.write(
-            request_frame(row, chosen, self._next_correlation_id(), self._client_id, body)
+            request_frame(row, version, self._next_correlation_id(), self._client_id, body)
         )
         await self._drain()
 

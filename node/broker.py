@@ -6,10 +6,11 @@ Not here: how these parts come together (`wiring.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ottla.controller.port import Controller
 from ottla.node.clock import Clock
+from ottla.node.groups.coordinator import Groups
 from ottla.node.kafka.producers import ProducerIds
 from ottla.node.metrics import Metrics
 from ottla.node.options import NodeOptions
@@ -32,3 +33,8 @@ class Broker:
     data_dir: str
     # Whether the active controller has answered a heartbeat that was sent within the session (13a).
     is_heard: Callable[[], bool] = lambda: True
+    # The consumer groups that this broker coordinates.
+    groups: Groups = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.groups = Groups(self)

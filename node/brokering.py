@@ -204,6 +204,10 @@ class Brokering:
         self.broker = broker
         self._dispatch = Dispatch(broker)
         self._housekeeping = Housekeeping(broker, self._logs.executor)
+        self._logs.events.on_role = broker.groups.look
+        self.controller.watch(broker.groups.obey)
+        premises.metrics.watch(broker.groups.readings)
+        broker.groups.start()
         premises.listener.serve = self._dispatch.serve
 
     def _serve(self) -> None:
@@ -222,6 +226,9 @@ class Brokering:
             moved = await self._move_leaders()
             _log.info("leaders_moved" if moved else "leaders_not_moved")
         self._premises.listener.drain()
+        if self.broker is not None:
+            # Those who wait for a group to gather must not hold up the end.
+            await self.broker.groups.stop()
         await self._dispatch.stop()
         for _ in range(_DRAIN_ROUNDS):
             if self._premises.listener.is_drained:
@@ -246,6 +253,8 @@ class Brokering:
     async def stop(self, *, is_clean: bool) -> None:
         """Let go of everything, with the proof of a clean end if it is one (X2)."""
         self._premises.listener.stop()
+        if self.broker is not None:
+            await self.broker.groups.stop()
         await self.replication.stop()
         await self.lifeline.stop()
         await self.controller.close()

@@ -23,12 +23,16 @@ class NodeEvents(ReplicaEvents):
         self.trace: ReplicaEvents = ReplicaEvents()
         self.on_isr_wanted: Callable[[Replica], None] = lambda replica: None
         self.on_failed: Callable[[Replica, str], None] = lambda replica, why: None
+        # Told when a replica begins or ceases to lead.
+        self.on_role: Callable[[Replica], None] = lambda replica: None
 
     def led(self, replica: Replica) -> None:
         self.trace.led(replica)
+        self.on_role(replica)
 
     def followed(self, replica: Replica) -> None:
         self.trace.followed(replica)
+        self.on_role(replica)
 
     def committed(self, replica: Replica) -> None:
         self.trace.committed(replica)
@@ -59,4 +63,5 @@ class NodeEvents(ReplicaEvents):
     def failed(self, replica: Replica, why: str) -> None:
         _log.error("replica_failed", partition=str(replica.partition), why=why)
         self.on_failed(replica, why)
+        self.on_role(replica)
         self.trace.failed(replica, why)

@@ -292,6 +292,30 @@ QUORUM_DROPS: Final = MetricRow(
     "Messages of other voters that were not believed.",
     ("reason",),
 )
+GROUPS: Final = MetricRow(
+    "kafka_coordinator_group_groupmetadatamanager_numgroups",
+    "gauge",
+    "Groups that this node coordinates, by state.",
+    ("state",),
+)
+GROUP_MEMBERS: Final = MetricRow(
+    "ottla_group_members", "gauge", "Members of all groups that this node coordinates."
+)
+GROUPS_LOADING: Final = MetricRow(
+    "ottla_group_partitions_loading",
+    "gauge",
+    "Partitions of __consumer_offsets that are led here and not read yet: their groups wait.",
+)
+GROUP_REBALANCES: Final = MetricRow(
+    "ottla_group_rebalances_total", "counter", "Rebalances that began, by reason.", ("reason",)
+)
+GROUP_LAG: Final = MetricRow(
+    "kafka_consumergroup_lag",
+    "gauge",
+    "Offsets between what a group has committed and the high watermark, told by its coordinator "
+    "for partitions of which it has a replica itself.",
+    ("group", "topic", "partition"),
+)
 METADATA_VERSION: Final = MetricRow(
     "ottla_metadata_version", "gauge", "How much of the cluster's metadata this broker follows."
 )

@@ -1,1 +1,68 @@
-"""Ottla: a replicated commit log that speaks the Kafka protocol."""
+"""Ottla: a replicated commit log that speaks the Kafka protocol.
+
+The clients can be taken from here: `from ottla import Producer`. They are loaded when they are
+first asked for, so that importing `ottla` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ottla.clients.admin.answers import NewTopic as NewTopic
+    from ottla.clients.admin.blocking import Admin as Admin
+    from ottla.clients.admin.client import AsyncAdmin as AsyncAdmin
+    from ottla.clients.consumer.async_consumer import AsyncConsumer as AsyncConsumer
+    from ottla.clients.consumer.errors import CommitError as CommitError
+    from ottla.clients.consumer.listener import RebalanceListener as RebalanceListener
+    from ottla.clients.consumer.record import OffsetAndMetadata as OffsetAndMetadata
+    from ottla.clients.consumer.record import Record as Record
+    from ottla.clients.consumer.sync_consumer import Consumer as Consumer
+    from ottla.clients.errors import DeliveryError as DeliveryError
+    from ottla.clients.errors import DeliveryFailedError as DeliveryFailedError
+    from ottla.clients.errors import DeliveryUnknownError as DeliveryUnknownError
+    from ottla.clients.producer.batch import Report as Report
+    from ottla.clients.producer.client import AsyncProducer as AsyncProducer
+    from ottla.clients.producer.client import Producer as Producer
+    from ottla.clients.producer.delivery import Delivery as Delivery
+    from ottla.clients.reprocessing.plan import Plan as Plan
+    from ottla.clients.reprocessing.runner import AsyncRunner as AsyncRunner
+    from ottla.clients.reprocessing.runner import Runner as Runner
+    from ottla.clients.serdes import Serde as Serde
+    from ottla.proto.ids import TopicPartition as TopicPartition
+
+# Name → the module that has it.
+_WHERE = {
+    "Admin": "ottla.clients.admin.blocking",
+    "AsyncAdmin": "ottla.clients.admin.client",
+    "AsyncConsumer": "ottla.clients.consumer.async_consumer",
+    "AsyncProducer": "ottla.clients.producer.client",
+    "AsyncRunner": "ottla.clients.reprocessing.runner",
+    "CommitError": "ottla.clients.consumer.errors",
+    "Consumer": "ottla.clients.consumer.sync_consumer",
+    "Delivery": "ottla.clients.producer.delivery",
+    "DeliveryError": "ottla.clients.errors",
+    "DeliveryFailedError": "ottla.clients.errors",
+    "DeliveryUnknownError": "ottla.clients.errors",
+    "NewTopic": "ottla.clients.admin.answers",
+    "OffsetAndMetadata": "ottla.clients.consumer.record",
+    "Plan": "ottla.clients.reprocessing.plan",
+    "Producer": "ottla.clients.producer.client",
+    "RebalanceListener": "ottla.clients.consumer.listener",
+    "Record": "ottla.clients.consumer.record",
+    "Report": "ottla.clients.producer.batch",
+    "Runner": "ottla.clients.reprocessing.runner",
+    "Serde": "ottla.clients.serdes",
+    "TopicPartition": "ottla.proto.ids",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'ottla' has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_WHERE]

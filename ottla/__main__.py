@@ -72,6 +72,9 @@ COMMANDS: Final = {
         "ottla.node.commands.log", "log", "Dump segments for people, or verify a data directory."
     ),
     "node": CommandRow("ottla.node.commands.node", "node", "Run a node in the foreground."),
+    "perf": CommandRow(
+        "ottla.clients.cli.perf", "perf", "Measure what a cluster takes, and how soon."
+    ),
     "produce": CommandRow(
         "ottla.clients.cli.produce", "produce", "Write lines to a topic, one record each."
     ),

@@ -1,7 +1,6 @@
-"""librdkafka, which `produce` and `consume` stand on until our own clients are here.
+"""librdkafka, which `consume` stands on until our own consumer is here.
 
-Only `produce.py` and `consume.py` load this: the library takes longer to load than most commands
-take to run.
+Only `consume.py` loads this: the library takes longer to load than most commands take to run.
 
 Not here: whether the cluster can be reached and what is in it. That is asked by our own connection
 first (`cluster.py`), which can say precisely what is wrong.

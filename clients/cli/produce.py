@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import click
-from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ottla.clients.cli.cluster import NoTopicError, open_cluster
-from ottla.clients.cli.librdkafka import sentence_of, settings
 from ottla.clients.cli.options import for_clients, old_spelling, parse_pairs, run
 from ottla.clients.cli.output import complain, tell_json
 from ottla.clients.cli.text import BadLineError, LineRule, parse_separator
+from ottla.clients.producer.batch import Report, State
+from ottla.clients.producer.client import Producer
 from ottla.proto.errors import ConfigError, ErrorCode, OttlaError
 from ottla.proto.options.endpoints import Address
 from ottla.proto.options.option import shown_name
@@ -31,8 +31,9 @@ from ottla.proto.options.option import shown_name
 LINE_BYTES_MAX: Final = 100 << 20
 # The broker decides what is too large; it may have been told to take more than usual.
 _MESSAGE_BYTES_MAX: Final = 100 << 20
-_ANY_PARTITION: Final = -1
-_POLL_S: Final = 0.1
+# How long a batch waits for company, and how long the last words may take after Ctrl-C.
+_LINGER_MS: Final = 5
+_LAST_WORDS_S: Final = 0.1
 _EXIT_FAILED: Final = 1
 _EXIT_INTERRUPTED: Final = 130
 
@@ -53,15 +54,16 @@ class _Tally:
     offsets: dict[int, tuple[int, int] | None] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
 
-    def take(self, error: KafkaError | None, record: Any) -> None:
-        if error is not None:
+    def take(self, report: Report) -> None:
+        # With acks=0 nobody is asked: its state is unknown, and that is no error.
+        if report.error is not None or report.state is State.FAILED:
             self.failed += 1
-            self.first_failure = self.first_failure or sentence_of(error)
+            self.first_failure = self.first_failure or str(report.error)
             return
         self.written += 1
-        partition, offset = record.partition(), record.offset()
+        partition, offset = report.partition, report.offset
         self.counts[partition] = self.counts.get(partition, 0) + 1
-        if offset is None or offset < 0:
+        if offset is None:
             self.offsets[partition] = None
             return
         known = self.offsets.get(partition) or (offset, offset)
@@ -120,24 +122,16 @@ def produce(
         None if key_separator is None else parse_separator(key_separator),
         None if null_marker is None else null_marker.encode(),
     )
+    named = parse_pairs("--header", headers)
     fixed = {
-        "headers": list(parse_pairs("--header", headers).items()) or None,
-        "partition": _ANY_PARTITION if partition is None else partition,
+        "headers": tuple((name, content.encode()) for name, content in named.items()),
+        "partition": partition,
     }
     with _lines_of(path) as lines:
         run(_require_topic(bootstrap, topic, partition))
-        configuration = settings(
-            bootstrap,
-            acks=acks,
-            enable_idempotence=acks == "all",
-            compression_type=compression,
-            # A key goes where the Java client would send it.
-            partitioner="murmur2_random",
-            message_max_bytes=_MESSAGE_BYTES_MAX,
-            message_timeout_ms=int(timeout_s * 1000),
-        )
+        producer = Producer(_settings(bootstrap, acks, compression, int(timeout_s * 1000)))
         tally = _Tally()
-        ending = _write(Producer(configuration), topic, lines, rule, fixed, tally)
+        ending = _write(producer, topic, lines, rule, fixed, tally)
     _tell(topic, tally, acks, as_json=as_json)
     if tally.failed:
         complain(f"{_counted(tally.failed)} not acknowledged: {tally.first_failure}")
@@ -147,6 +141,22 @@ def produce(
         click.get_current_context().exit(_EXIT_FAILED)
     if ending is not None:
         click.get_current_context().exit(_EXIT_INTERRUPTED)
+
+
+def _settings(
+    bootstrap: Sequence[Address], acks: str, compression: str, timeout_ms: int
+) -> dict[str, object]:
+    return {
+        "bootstrap.servers": ",".join(map(str, bootstrap)),
+        "acks": acks,
+        "compression.type": compression,
+        "max.request.size": _MESSAGE_BYTES_MAX,
+        "buffer.memory": 2 * _MESSAGE_BYTES_MAX,
+        "linger.ms": _LINGER_MS,
+        "request.timeout.ms": max(1, min(30_000, timeout_ms - _LINGER_MS)),
+        "delivery.timeout.ms": timeout_ms,
+        "max.block.ms": timeout_ms,
+    }
 
 
 @contextmanager
@@ -165,7 +175,7 @@ def _lines_of(path: str | None) -> Iterator[BinaryIO]:
 
 
 async def _require_topic(bootstrap: Sequence[Address], topic: str, partition: int | None) -> None:
-    """Find out what librdkafka would only wonder about until its time is over."""
+    """Find out at once what the producer would wonder about until its time is over."""
     async with open_cluster(bootstrap) as cluster:
         try:
             found = await cluster.topic(topic, create=True)
@@ -183,7 +193,7 @@ async def _require_topic(bootstrap: Sequence[Address], topic: str, partition: in
 
 
 def _write(
-    producer: Any,
+    producer: Producer,
     topic: str,
     lines: BinaryIO,
     rule: LineRule,
@@ -203,11 +213,9 @@ def _write(
         ending = error
     try:
         # Each record has its own time limit, after which it is given up; so this ends.
-        while producer.flush(_POLL_S):
-            pass
+        producer.close()
     except KeyboardInterrupt as error:
-        producer.purge()
-        producer.flush(_POLL_S)
+        producer.close(_LAST_WORDS_S)
         ending = ending or error
     return ending
 
@@ -218,26 +226,17 @@ def _require_whole(line: bytes, number: int) -> None:
 
 
 def _enqueue(
-    producer: Any,
+    producer: Producer,
     topic: str,
     key: bytes | None,
     value: bytes | None,
     fixed: dict[str, Any],
     tally: _Tally,
 ) -> None:
-    while True:
-        try:
-            producer.produce(topic, value=value, key=key, on_delivery=tally.take, **fixed)
-        except BufferError:
-            # Its queue is full: reports have to be taken before records can be given.
-            producer.poll(_POLL_S)
-        except KafkaException as error:
-            raise NotAllWrittenError(
-                f"a record was refused: {sentence_of(error.args[0])}"
-            ) from None
-        else:
-            producer.poll(0)
-            return
+    try:
+        producer.send(topic, value, key, on_delivery=tally.take, **fixed)
+    except OttlaError as error:
+        raise NotAllWrittenError(f"a record was refused: {error}") from None
 
 
 def _tell(topic: str, tally: _Tally, acks: str, *, as_json: bool) -> None:

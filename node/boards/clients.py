@@ -1,6 +1,6 @@
-"""The dashboard of clients: how long they wait, what they ask, how far producers are behind.
+"""The dashboard of clients: how long they wait, what they ask, how far they and groups are behind.
 
-Not here: what a panel is (`panel.py`); the lag of groups, which are not here yet.
+Not here: what a panel is (`panel.py`).
 """
 
 from __future__ import annotations
@@ -57,8 +57,44 @@ CLIENTS: Final = Board(
             "From a record's timestamp to its append",
             "s",
             "How far producers are behind: what they gather, the way here, and how far clocks "
-            "differ. The lag of groups comes with groups.",
+            "differ.",
             quantiles("ottla_record_append_delay_seconds"),
+        ),
+        Panel(
+            "Lag of groups",
+            "short",
+            "Offsets that a group has not committed yet, in all partitions of a topic; the ten "
+            "that are behind most. Told by its coordinator, where that has a replica.",
+            (
+                Query(
+                    "topk(10, sum by (group, topic) (kafka_consumergroup_lag))",
+                    "{{group}} {{topic}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Groups",
+            "short",
+            "By state. One that is never Stable rebalances all the time.",
+            (
+                Query(
+                    "sum by (state) (kafka_coordinator_group_groupmetadatamanager_numgroups)",
+                    "{{state}}",
+                ),
+                Query("sum(ottla_group_members)", "members"),
+                Query("sum(ottla_group_partitions_loading)", "partitions still loading"),
+            ),
+        ),
+        Panel(
+            "Rebalances",
+            "ops",
+            "By reason. The log of the coordinator names group and member (group_rebalances).",
+            (
+                Query(
+                    f"sum by (reason) ({rate('ottla_group_rebalances_total')})",
+                    "{{reason}}",
+                ),
+            ),
         ),
         Panel(
             "Requests",

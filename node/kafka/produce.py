@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from ottla.controller.names import is_internal
 from ottla.node.broker import Broker
 from ottla.node.kafka.connection import Connection, Slot
 from ottla.node.kafka.deadlines import Deadlines
@@ -289,6 +290,7 @@ class Produce:
                 continue
             replica: Replica | None = None
             try:
+                _require_not_internal(name)
                 replica = led_here(self._broker, name, index)
                 answer, end_offset = self._append(
                     version, request, replica, index, records, now_ms, metrics
@@ -458,3 +460,9 @@ def _require_attributes(low_bits: int, version: int, request: ProduceRequest) ->
                 "A transactional batch in a request without a transactional id.",
             )
         raise RequestError(ErrorCode.INVALID_TXN_STATE, "Transactions are not supported yet.")
+
+
+def _require_not_internal(topic: str) -> None:
+    if is_internal(topic):
+        sentence = "Brokers keep this topic for themselves; nobody else writes to it."
+        raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, sentence)

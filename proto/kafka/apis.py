@@ -48,6 +48,15 @@ PRODUCE: Final = ApiRow(0, "Produce", "produce", 3, 13, 9, advertised_low=0)
 FETCH: Final = ApiRow(1, "Fetch", "fetch", 4, 18, 12)
 LIST_OFFSETS: Final = ApiRow(2, "ListOffsets", "list_offsets", 1, 11, 6)
 METADATA: Final = ApiRow(3, "Metadata", "metadata", 0, 13, 9)
+OFFSET_COMMIT: Final = ApiRow(8, "OffsetCommit", "offset_commit", 2, 10, 8)
+OFFSET_FETCH: Final = ApiRow(9, "OffsetFetch", "offset_fetch", 1, 10, 6)
+FIND_COORDINATOR: Final = ApiRow(10, "FindCoordinator", "find_coordinator", 0, 6, 3)
+JOIN_GROUP: Final = ApiRow(11, "JoinGroup", "join_group", 0, 9, 6)
+HEARTBEAT: Final = ApiRow(12, "Heartbeat", "heartbeat", 0, 4, 4)
+LEAVE_GROUP: Final = ApiRow(13, "LeaveGroup", "leave_group", 0, 5, 4)
+SYNC_GROUP: Final = ApiRow(14, "SyncGroup", "sync_group", 0, 5, 4)
+DESCRIBE_GROUPS: Final = ApiRow(15, "DescribeGroups", "describe_groups", 0, 6, 5)
+LIST_GROUPS: Final = ApiRow(16, "ListGroups", "list_groups", 0, 5, 3)
 API_VERSIONS: Final = ApiRow(18, "ApiVersions", "api_versions", 0, 4, 3)
 CREATE_TOPICS: Final = ApiRow(19, "CreateTopics", "create_topics", 2, 7, 5)
 DELETE_TOPICS: Final = ApiRow(20, "DeleteTopics", "delete_topics", 1, 6, 4)
@@ -61,10 +70,12 @@ DESCRIBE_CONFIGS: Final = ApiRow(32, "DescribeConfigs", "describe_configs", 1, 4
 ALTER_CONFIGS: Final = ApiRow(33, "AlterConfigs", "alter_configs", 0, 2, 2)
 DESCRIBE_LOG_DIRS: Final = ApiRow(35, "DescribeLogDirs", "describe_log_dirs", 1, 5, 2)
 CREATE_PARTITIONS: Final = ApiRow(37, "CreatePartitions", "create_partitions", 0, 3, 2)
+DELETE_GROUPS: Final = ApiRow(42, "DeleteGroups", "delete_groups", 0, 2, 2)
 ELECT_LEADERS: Final = ApiRow(43, "ElectLeaders", "elect_leaders", 0, 2, 2)
 INCREMENTAL_ALTER_CONFIGS: Final = ApiRow(
     44, "IncrementalAlterConfigs", "incremental_alter_configs", 0, 1, 1
 )
+OFFSET_DELETE: Final = ApiRow(47, "OffsetDelete", "offset_delete", 0, 0, None)
 DESCRIBE_QUORUM: Final = ApiRow(55, "DescribeQuorum", "describe_quorum", 0, 2, 0)
 UPDATE_FEATURES: Final = ApiRow(57, "UpdateFeatures", "update_features", 0, 2, 0)
 DESCRIBE_CLUSTER: Final = ApiRow(60, "DescribeCluster", "describe_cluster", 0, 2, 0)
@@ -82,15 +93,6 @@ def _later(
     return ApiRow(key, name, schema, low, high, flexible_from, served=False)
 
 
-OFFSET_COMMIT: Final = _later(8, "OffsetCommit", "offset_commit", 2, 10, 8)
-OFFSET_FETCH: Final = _later(9, "OffsetFetch", "offset_fetch", 1, 10, 6)
-FIND_COORDINATOR: Final = _later(10, "FindCoordinator", "find_coordinator", 0, 6, 3)
-JOIN_GROUP: Final = _later(11, "JoinGroup", "join_group", 0, 9, 6)
-HEARTBEAT: Final = _later(12, "Heartbeat", "heartbeat", 0, 4, 4)
-LEAVE_GROUP: Final = _later(13, "LeaveGroup", "leave_group", 0, 5, 4)
-SYNC_GROUP: Final = _later(14, "SyncGroup", "sync_group", 0, 5, 4)
-DESCRIBE_GROUPS: Final = _later(15, "DescribeGroups", "describe_groups", 0, 6, 5)
-LIST_GROUPS: Final = _later(16, "ListGroups", "list_groups", 0, 5, 3)
 SASL_HANDSHAKE: Final = _later(17, "SaslHandshake", "sasl_handshake", 0, 1, None)
 ADD_PARTITIONS_TO_TXN: Final = _later(24, "AddPartitionsToTxn", "add_partitions_to_txn", 0, 5, 3)
 ADD_OFFSETS_TO_TXN: Final = _later(25, "AddOffsetsToTxn", "add_offsets_to_txn", 0, 4, 3)
@@ -102,14 +104,12 @@ CREATE_ACLS: Final = _later(30, "CreateAcls", "create_acls", 1, 3, 2)
 DELETE_ACLS: Final = _later(31, "DeleteAcls", "delete_acls", 1, 3, 2)
 ALTER_REPLICA_LOG_DIRS: Final = _later(34, "AlterReplicaLogDirs", "alter_replica_log_dirs", 1, 2, 2)
 SASL_AUTHENTICATE: Final = _later(36, "SaslAuthenticate", "sasl_authenticate", 0, 2, 2)
-DELETE_GROUPS: Final = _later(42, "DeleteGroups", "delete_groups", 0, 2, 2)
 ALTER_PARTITION_REASSIGNMENTS: Final = _later(
     45, "AlterPartitionReassignments", "alter_partition_reassignments", 0, 1, 0
 )
 LIST_PARTITION_REASSIGNMENTS: Final = _later(
     46, "ListPartitionReassignments", "list_partition_reassignments", 0, 0, 0
 )
-OFFSET_DELETE: Final = _later(47, "OffsetDelete", "offset_delete", 0, 0, None)
 DESCRIBE_CLIENT_QUOTAS: Final = _later(
     48, "DescribeClientQuotas", "describe_client_quotas", 0, 1, 1
 )

@@ -15,7 +15,15 @@ from typing import Any, Final, TypeVar
 from ottla.controller.port import NewTopic, TopicDefaults
 from ottla.node.broker import Broker
 from ottla.node.clock import Clock
-from ottla.node.kafka import configs, logdirs, offsets, producers
+from ottla.node.kafka import (
+    configs,
+    group_admin,
+    group_offsets,
+    groups,
+    logdirs,
+    offsets,
+    producers,
+)
 from ottla.node.kafka.producers import ProducerIds
 from ottla.node.kafka.requests import Handler, Request
 from ottla.node.metrics import Metrics
@@ -53,6 +61,17 @@ HANDLERS: dict[ApiRow, Handler] = {
     apis.INIT_PRODUCER_ID: producers.init_producer_id,
     apis.DESCRIBE_PRODUCERS: producers.describe_producers,
     apis.DESCRIBE_LOG_DIRS: logdirs.describe_log_dirs,
+    apis.FIND_COORDINATOR: groups.find_coordinator,
+    apis.JOIN_GROUP: groups.join_group,
+    apis.SYNC_GROUP: groups.sync_group,
+    apis.HEARTBEAT: groups.heartbeat,
+    apis.LEAVE_GROUP: groups.leave_group,
+    apis.OFFSET_COMMIT: group_offsets.offset_commit,
+    apis.OFFSET_FETCH: group_offsets.offset_fetch,
+    apis.OFFSET_DELETE: group_offsets.offset_delete,
+    apis.LIST_GROUPS: group_admin.list_groups,
+    apis.DESCRIBE_GROUPS: group_admin.describe_groups,
+    apis.DELETE_GROUPS: group_admin.delete_groups,
 }
 
 
@@ -183,8 +202,11 @@ def open_desk(place: Place | None = None, **flags: str) -> Iterator[Desk]:
         runner.run(door.tell())
         runner.run(reconcile.begin(controller.image, report.damaged))
         controller.watch(reconcile.obey)
+        controller.watch(broker.groups.obey)
+        runner.run(broker.groups.obey(controller.image))
         try:
             yield Desk(broker, runner, door)
         finally:
+            runner.run(broker.groups.stop())
             runner.run(replicas.close())
             manager.close(broker_epoch=1)

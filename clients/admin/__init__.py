@@ -1,0 +1,1 @@
+"""The admin client: topics, options, groups and offsets of a cluster."""

@@ -1,0 +1,1 @@
+"""The consumer: from a subscription to records, alone or in a group."""

@@ -1,0 +1,202 @@
+"""Commits: by itself, before partitions go, and when the program asks.
+
+T1  by itself only what is processed is committed (N2), every `auto.commit.interval.ms`, before
+    partitions go, and at the end
+T2  a later commit of ours is sent only after an earlier one was answered: committed offsets do not
+    go back by commits that overtake each other
+T3  an asynchronous commit is tried once. Its outcome goes to the callback
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from ottla.clients import options as rows
+from ottla.clients.consumer.coordinator import Coordinator, commit_error
+from ottla.clients.consumer.errors import CommitError
+from ottla.clients.consumer.group import GroupMember
+from ottla.clients.consumer.positions import Bookmarks
+from ottla.clients.consumer.record import OffsetAndMetadata
+from ottla.clients.metrics import Metrics
+from ottla.clients.options import ClientOptions
+from ottla.proto.errors import ConfigError, ErrorCode, OttlaError
+from ottla.proto.ids import TopicPartition
+
+LOG: Final = logging.getLogger("ottla.clients.consumer")
+_REVOCATION_TIMEOUT_S: Final = 5.0
+Callback = Callable[[dict[TopicPartition, OffsetAndMetadata], OttlaError | None], object]
+
+
+class Committer:
+    """The commits of one consumer."""
+
+    def __init__(
+        self,
+        options: ClientOptions,
+        bookmarks: Bookmarks,
+        coordinator: Coordinator | None,
+        metrics: Metrics,
+    ) -> None:
+        self._bookmarks: Final = bookmarks
+        self._coordinator: Final = coordinator
+        self._metrics: Final = metrics
+        self._by_itself: Final = (
+            options.value_of(rows.ENABLE_AUTO_COMMIT) and coordinator is not None
+        )
+        self._interval_s: Final = options.value_of(rows.AUTO_COMMIT_INTERVAL_MS) / 1000
+        self._member: GroupMember | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._asynchronous: Final = set[asyncio.Task[None]]()
+        self._turn: Final = asyncio.Lock()
+
+    @property
+    def has_group(self) -> bool:
+        return self._coordinator is not None
+
+    def start(self, member: GroupMember | None) -> None:
+        """Begin to commit by itself: as this member, or without one for partitions assigned."""
+        self._member = member
+        if self._by_itself and self._task is None:
+            self._task = asyncio.create_task(self._commit_now_and_then())
+
+    def stop(self) -> None:
+        self._member = None
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def close(self) -> None:
+        self.stop()
+        if self._asynchronous:
+            await asyncio.wait(self._asynchronous, timeout=_REVOCATION_TIMEOUT_S)
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None,
+        timeout_s: float,
+        asynchronous: bool,
+        callback: Callback | None,
+    ) -> None:
+        """What a program asked for."""
+        if self._coordinator is None:
+            raise ConfigError("group.id is needed to commit.")
+        wanted = self._bookmarks.positions() if offsets is None else _complete(offsets)
+        if asynchronous:
+            task = asyncio.create_task(self._commit_once(wanted, callback))
+            self._asynchronous.add(task)
+            task.add_done_callback(self._asynchronous.discard)
+            return
+        error: OttlaError | None = None
+        try:
+            await self._commit(wanted, timeout_s)
+        except OttlaError as failure:
+            error = failure
+        if callback is not None:
+            callback(wanted, error)
+        elif error is not None:
+            raise error
+
+    async def commit_processed(self, timeout_s: float) -> None:
+        """Commit what is processed, if that is done by itself; a failure is logged."""
+        if not self._by_itself:
+            return
+        with self._bookmarks.lock:
+            wanted = self._bookmarks.to_commit()
+        try:
+            await self._commit(wanted, timeout_s)
+        except OttlaError as error:
+            LOG.warning("positions were not committed: %s", error)
+
+    async def commit_before_revocation(self) -> None:
+        await self.commit_processed(_REVOCATION_TIMEOUT_S)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout_s: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        if self._coordinator is None:
+            raise ConfigError("group.id is needed to have committed offsets.")
+        wanted = list(partitions)
+        found = await self._coordinator.committed(wanted, timeout_s) if wanted else {}
+        return {one: found.get(one) for one in wanted}
+
+    async def _commit(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata], timeout_s: float
+    ) -> None:
+        if not offsets or self._coordinator is None:
+            return
+        async with self._turn:
+            try:
+                await self._coordinator.commit(self._identity(), offsets, timeout_s)
+            except CommitError as error:
+                self._metrics.count("commits.failed")
+                if error.code is not None and self._member is not None:
+                    self._member.react(error.code, "OffsetCommit")
+                raise
+            self._done(offsets)
+
+    async def _commit_once(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata], callback: Callback | None
+    ) -> None:
+        error: OttlaError | None = None
+        if offsets and self._coordinator is not None:
+            async with self._turn:
+                error = await self._try_once(self._coordinator, offsets)
+        if callback is not None:
+            callback(offsets, error)
+        elif error is not None:
+            LOG.warning("an asynchronous commit failed: %s", error)
+
+    async def _try_once(
+        self, coordinator: Coordinator, offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> OttlaError | None:
+        try:
+            code = await coordinator.commit_once(self._identity(), offsets)
+        except OttlaError as error:
+            return error
+        if code is ErrorCode.NONE:
+            self._done(offsets)
+            return None
+        self._metrics.count("commits.failed")
+        if self._member is not None:
+            self._member.react(code, "OffsetCommit")
+        return commit_error(code)
+
+    def _done(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self._metrics.count("commits")
+        for partition, offset in offsets.items():
+            bookmark = self._bookmarks.all.get(partition)
+            if bookmark is not None:
+                bookmark.committed = offset.offset
+
+    def _identity(self) -> dict[str, Any]:
+        if self._member is not None:
+            return self._member.core.identity()
+        group_id = "" if self._coordinator is None else self._coordinator.group_id
+        return {
+            "group_id": group_id,
+            "generation_id": -1,
+            "member_id": "",
+            "group_instance_id": None,
+        }
+
+    async def _commit_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_s)
+            with suppress(OttlaError):
+                await self.commit_processed(self._interval_s)
+
+
+def _complete(
+    offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    complete = {}
+    for partition, offset in offsets.items():
+        whole = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        if whole.offset < 0:
+            raise CommitError(f"{partition}: an offset is 0 or more, not {whole.offset}.")
+        complete[partition] = whole
+    return complete

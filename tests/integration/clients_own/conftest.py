@@ -1,0 +1,102 @@
+"""One cluster for all tests of our own clients: three nodes of ours, or Apache Kafka.
+
+`TEST_BOOTSTRAP=host:port` takes a cluster that runs already.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ottla.clients.admin.answers import CreatedTopic, NewTopic
+from ottla.clients.admin.blocking import Admin
+from ottla.clients.producer.client import Producer
+from tests.integration.clusters import RunningCluster, running_cluster
+from tests.interop.broker import start_broker
+from tests.interop.kafka import class_path, missing_tools
+
+MakeTopic = Callable[..., str]
+# Partitions, and a name if it matters.
+NamedTopic = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    options = {"default.replication.factor": "3", "auto.create.topics.enable": "true"}
+    with running_cluster(tmp_path_factory.mktemp("own"), options=options) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    missing = missing_tools()
+    if missing is not None:
+        pytest.skip(missing)
+    class_path()
+    settings = {"auto.create.topics.enable": "true"}
+    with start_broker(tmp_path_factory.mktemp("apache"), settings) as broker:
+        yield broker.address
+
+
+@pytest.fixture(
+    scope="session",
+    params=["ottla", pytest.param("apache-kafka", marks=pytest.mark.interop)],
+)
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    given = os.environ.get("TEST_BOOTSTRAP")
+    if given:
+        return given
+    if request.param == "ottla":
+        cluster: RunningCluster = request.getfixturevalue("three_nodes")
+        return cluster.bootstrap
+    address: str = request.getfixturevalue("apache")
+    return address
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> Iterator[Admin]:
+    with Admin({"bootstrap.servers": bootstrap}) as made:
+        yield made
+
+
+@pytest.fixture
+def make_topic(admin: Admin) -> MakeTopic:
+    def make(partitions: int = 1, **configs: str) -> str:
+        name = f"own-{uuid.uuid4().hex[:12]}"
+        options = {key.replace("_", "."): value for key, value in configs.items()}
+        (made,) = admin.create_topics([NewTopic(name, partitions, None, options)]).values()
+        assert isinstance(made, CreatedTopic), made
+        return name
+
+    return make
+
+
+@pytest.fixture
+def groups(bootstrap: str) -> str:
+    """Return the broker, which serves groups."""
+    return bootstrap
+
+
+@pytest.fixture
+def name() -> str:
+    return f"own-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def new_topic(admin: Admin) -> NamedTopic:
+    def make(partitions: int = 1, topic: str | None = None) -> str:
+        chosen = topic or f"own-{uuid.uuid4().hex[:12]}"
+        (made,) = admin.create_topics([NewTopic(chosen, partitions)]).values()
+        assert isinstance(made, CreatedTopic), made
+        return chosen
+
+    return make
+
+
+@pytest.fixture
+def producer(bootstrap: str) -> Iterator[Producer]:
+    with Producer({"bootstrap.servers": bootstrap, "linger.ms": 0}) as made:
+        yield made

@@ -1,0 +1,244 @@
+"""Members of one group, each a real client in a thread of its own, and what they have read.
+
+Every member notes what it reads, and commits after that: so nothing may be missing in the end, and
+whatever was committed must not be read again by whoever comes later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import aiokafka
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tests.integration.nodes import wait_until
+
+with warnings.catch_warnings():
+    # It reads its message schemas with functions that newer Pythons advise against.
+    warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
+    from kafka import KafkaConsumer
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.errors import KafkaError
+
+DEADLINE_S: Final = 60.0
+_POLL_S: Final = 0.1
+_SESSION_MS: Final = 6_000
+
+
+class Readings:
+    """What all members together have read, in the order of one clock."""
+
+    def __init__(self) -> None:
+        self._lock: Final = threading.Lock()
+        self.seen: Final[dict[int, set[int]]] = defaultdict(set)
+        # When each partition was read for the first time since the last `mark`.
+        self._since: dict[int, float] = {}
+
+    def note(self, partition: int, offset: int) -> None:
+        with self._lock:
+            self.seen[partition].add(offset)
+            self._since.setdefault(partition, time.monotonic())
+
+    def mark(self) -> None:
+        with self._lock:
+            self._since = {}
+
+    def resumed_s(self, partitions: int) -> float | None:
+        """Return when every partition had been read again since the mark, or None."""
+        with self._lock:
+            return max(self._since.values()) if len(self._since) == partitions else None
+
+    def has_all(self, ends: dict[int, int]) -> bool:
+        with self._lock:
+            return all(self.seen[one] >= set(range(end)) for one, end in ends.items())
+
+
+class Member:
+    """One consumer. `start`, then `stop` (it leaves) or `vanish` (it is only silent)."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, into: Readings) -> None:
+        self.bootstrap: Final = bootstrap
+        self.group: Final = group
+        # A name, or a pattern that begins with ^.
+        self.topic: Final = topic
+        self.into: Final = into
+        self.instance_id: str | None = None
+        # What it reads now.
+        self.owned: frozenset[tuple[str, int]] = frozenset()
+        self.failure: BaseException | None = None
+        self._ends = threading.Event()
+        self._is_polite = True
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ends.set()
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive(), "a member ends"
+        if self.failure is not None:
+            raise self.failure
+
+    def vanish(self) -> None:
+        """End without a word: the group finds out by its silence."""
+        self._is_polite = False
+        self.stop()
+
+    def _run(self) -> None:
+        try:
+            self.work()
+        except BaseException as error:  # noqa: BLE001  # told by `stop`
+            self.failure = error
+        finally:
+            self.owned = frozenset()
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+
+class Confluent(Member):
+    """librdkafka."""
+
+    strategy = "range"
+
+    def work(self) -> None:
+        options: dict[str, Any] = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": self.group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": _SESSION_MS,
+            "heartbeat.interval.ms": 500,
+            "partition.assignment.strategy": self.strategy,
+            "topic.metadata.refresh.interval.ms": 1_000,
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 0,
+        }
+        if self.instance_id is not None:
+            options["group.instance.id"] = self.instance_id
+        consumer = Consumer(options)
+        consumer.subscribe([self.topic])
+        while not self._ends.is_set():
+            record = consumer.poll(_POLL_S)
+            self.owned = frozenset((one.topic, one.partition) for one in consumer.assignment())
+            if record is None or record.error() is not None:
+                continue
+            partition, offset = record.partition(), record.offset()
+            assert partition is not None
+            assert offset is not None
+            self.into.note(partition, offset)
+            with suppress(KafkaException):
+                # Refused while another node takes over, or somebody joins: then it is read again.
+                consumer.commit(record, asynchronous=False)
+        if self._is_polite or self.instance_id is None:
+            consumer.close()
+
+
+class Cooperative(Confluent):
+    """librdkafka, that gives up only what it must."""
+
+    strategy = "cooperative-sticky"
+
+
+class KafkaPython(Member):
+    """kafka-python."""
+
+    def work(self) -> None:
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.bootstrap.split(","),
+            group_id=self.group,
+            group_instance_id=self.instance_id,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=_SESSION_MS,
+            heartbeat_interval_ms=500,
+            partition_assignment_strategy=[RangePartitionAssignor],
+            metadata_max_age_ms=1_000,
+        )
+        if self.topic.startswith("^"):
+            consumer.subscribe(pattern=self.topic)
+        else:
+            consumer.subscribe([self.topic])
+        while not self._ends.is_set():
+            polled = consumer.poll(timeout_ms=int(_POLL_S * 1000))
+            self.owned = frozenset((one.topic, one.partition) for one in consumer.assignment())
+            for records in polled.values():
+                for record in records:
+                    self.into.note(record.partition, record.offset)
+            if polled:
+                with suppress(KafkaError):
+                    consumer.commit()
+        consumer.close(autocommit=False)
+
+
+class Aio(Member):
+    """aiokafka."""
+
+    def work(self) -> None:
+        asyncio.run(self._work())
+
+    async def _work(self) -> None:
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=self.bootstrap,
+            group_id=self.group,
+            group_instance_id=self.instance_id,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=_SESSION_MS,
+            heartbeat_interval_ms=500,
+            metadata_max_age_ms=1_000,
+        )
+        if self.topic.startswith("^"):
+            consumer.subscribe(pattern=self.topic)
+        else:
+            consumer.subscribe([self.topic])
+        await consumer.start()
+        try:
+            while not self._ends.is_set():
+                polled = await consumer.getmany(timeout_ms=int(_POLL_S * 1000))
+                self.owned = frozenset((one.topic, one.partition) for one in consumer.assignment())
+                for records in polled.values():
+                    for record in records:
+                        self.into.note(record.partition, record.offset)
+                if polled:
+                    with suppress(aiokafka.errors.KafkaError):
+                        await consumer.commit()
+        finally:
+            await consumer.stop()
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    wait_until(holds, DEADLINE_S, what)
+
+
+def share_out(members: list[Member], count: int, topic: str) -> None:
+    """Wait until each partition is read by exactly one member, and each member reads something."""
+
+    def holds() -> bool:
+        owned = [one for member in members for one in member.owned]
+        everything = {(topic, index) for index in range(count)}
+        is_busy = all(member.owned for member in members)
+        return len(owned) == count and set(owned) == everything and is_busy
+
+    until(holds, f"{len(members)} members share {count} partitions of {topic}")
+
+
+def committed(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, int] | None:
+    """Return the committed offsets, or None while nobody can tell."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    try:
+        asked = [TopicPartition(topic, index) for index in range(partitions)]
+        told = consumer.committed(asked, timeout=5)
+    except KafkaException:
+        return None
+    finally:
+        consumer.close()
+    return {one.partition: one.offset for one in told}

@@ -1,0 +1,170 @@
+"""The coordinator of a group is killed, again and again, while its members read and commit.
+
+Committed offsets never go back, no record is skipped, and reading goes on soon.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.node.groups.places import OFFSETS_TOPIC, partition_of
+from tests.integration.clusters import RunningCluster, running_cluster
+from tests.integration.groups.conftest import OPTIONS
+from tests.integration.groups.crew import (
+    Confluent,
+    Readings,
+    committed,
+    share_out,
+    until,
+)
+
+pytestmark = pytest.mark.integration
+
+GROUP: Final = "steady"
+TOPIC: Final = "steady-topic"
+PARTITIONS: Final = 3
+_PAUSE_S: Final = 0.01
+
+
+class Stream:
+    """Writes all the time, and remembers how much was acknowledged."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True}
+        )
+        self._ends = threading.Event()
+        self.ends: dict[int, int] = dict.fromkeys(range(PARTITIONS), 0)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._ends.wait(_PAUSE_S):
+            partition = number % PARTITIONS
+            self._producer.produce(
+                TOPIC, str(number).encode(), partition=partition, on_delivery=self._told
+            )
+            self._producer.poll(0)
+            number += 1
+
+    def _told(self, error: object, record: object) -> None:
+        if error is None:
+            partition, offset = record.partition(), record.offset()  # type: ignore[attr-defined]
+            self.ends[partition] = max(self.ends[partition], offset + 1)
+
+    def stop(self) -> dict[int, int]:
+        self._ends.set()
+        self._thread.join()
+        assert self._producer.flush(60) == 0
+        return self.ends
+
+
+class Watch:
+    """Asks for the committed offsets all the time: they must not go back."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.newest: dict[int, int] = {}
+        self.went_back: list[str] = []
+        self._bootstrap = bootstrap
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ends.wait(0.2):
+            told = committed(self._bootstrap, GROUP, TOPIC, PARTITIONS)
+            for partition, offset in (told or {}).items():
+                before = self.newest.get(partition, offset)
+                if offset < before:
+                    self.went_back.append(f"{partition}: {before} to {offset}")
+                self.newest[partition] = max(before, offset)
+
+    def stop(self) -> None:
+        self._ends.set()
+        self._thread.join(30)
+
+
+def _coordinator(cluster: RunningCluster) -> int:
+    """Return the node that leads the group's partition; waits until there is one."""
+    found: list[int] = []
+
+    def holds() -> bool:
+        consumer = Consumer(
+            {"bootstrap.servers": cluster.bootstrap, "group.id": "x", "log_level": 0}
+        )
+        try:
+            topic = consumer.list_topics(OFFSETS_TOPIC, timeout=5).topics[OFFSETS_TOPIC]
+            leader = topic.partitions[partition_of(GROUP, len(topic.partitions))].leader
+        except (KafkaException, KeyError):
+            return False
+        finally:
+            consumer.close()
+        found[:] = [leader]
+        return leader in cluster.nodes and cluster[leader].is_running
+
+    until(holds, "the group has a coordinator")
+    return found[0]
+
+
+def _steady(directory: Path, kills: int, after: Callable[[float], None]) -> None:
+    with running_cluster(directory, options=OPTIONS) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        for made in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)]).values():
+            made.result(30)
+        readings, stream = Readings(), Stream(cluster.bootstrap)
+        members = [Confluent(cluster.bootstrap, GROUP, TOPIC, readings) for _ in range(2)]
+        for member in members:
+            member.start()
+        share_out(list(members), PARTITIONS, TOPIC)
+        watch = Watch(cluster.bootstrap)
+        for _ in range(kills):
+            node = cluster[_coordinator(cluster)]
+            before = committed(cluster.bootstrap, GROUP, TOPIC, PARTITIONS)
+            node.kill()
+            killed_s = time.monotonic()
+            readings.mark()
+            until(lambda: readings.resumed_s(PARTITIONS) is not None, "reading goes on")
+            after((readings.resumed_s(PARTITIONS) or killed_s) - killed_s)
+            until(partial(_is_further, cluster, before), "commits go on")
+            node.start()
+            node.wait_until_ready()
+        ends = stream.stop()
+        until(lambda: readings.has_all(ends), "every acknowledged record is read")
+        watch.stop()
+        assert watch.went_back == []
+        for member in members:
+            member.stop()
+
+
+def _is_further(cluster: RunningCluster, before: dict[int, int] | None) -> bool:
+    now = committed(cluster.bootstrap, GROUP, TOPIC, PARTITIONS)
+    if now is None:
+        return False
+    return before is None or all(now[one] > offset for one, offset in before.items())
+
+
+def test_reading_goes_on_when_the_coordinator_dies(tmp_path: Path) -> None:
+    _steady(tmp_path, 2, lambda seconds: None)
+
+
+@pytest.mark.long
+def test_the_coordinator_is_killed_twenty_times(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = list[float]()
+    _steady(tmp_path, 20, times.append)
+    times.sort()
+    p50, p99 = times[len(times) // 2], times[-1]
+    with capsys.disabled():
+        print(f"\nreading went on after p50 {p50:.2f} s, p99 {p99:.2f} s ({len(times)} kills)")
+    assert p99 < 2.0

@@ -1,0 +1,132 @@
+"""The quick decoder reads what the careful one reads, and refuses what that one refuses."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.clients.consumer.decoding import decode_fetched, scan
+from ottla.proto.errors import CorruptionError, OttlaError, RecordsError
+from ottla.proto.records.build import build_batch
+from ottla.proto.records.compression import Codec
+from ottla.proto.records.decode import decode_records
+from ottla.proto.records.header import TimestampType, seal
+from ottla.proto.records.record import Record
+
+_bytes = st.one_of(st.none(), st.binary(max_size=300))
+_headers = st.lists(st.tuples(st.text(max_size=8), _bytes), max_size=3).map(tuple)
+
+
+@st.composite
+def _records(draw: st.DrawFn, base: int = 0) -> list[Record]:
+    deltas = draw(st.lists(st.integers(1, 200), min_size=1, max_size=20))
+    offset, found = base - 1, []
+    for delta in deltas:
+        offset += delta
+        time_ms = draw(st.integers(0, 1 << 45))
+        found.append(Record(offset, time_ms, draw(_bytes), draw(_bytes), draw(_headers)))
+    return found
+
+
+def _decoded(data: bytes, position: int = 0) -> list[Record]:
+    got = decode_fetched(memoryview(data), "t", 3, position).records
+    assert all((one.topic, one.partition) == ("t", 3) for one in got)
+    return [Record(one.offset, one.timestamp_ms, one.key, one.value, one.headers) for one in got]
+
+
+@settings(max_examples=50)
+@given(_records(), st.sampled_from(Codec), st.booleans())
+def test_it_reads_what_the_careful_decoder_reads(
+    records: list[Record], codec: Codec, append_time: bool
+) -> None:
+    kind = TimestampType.LOG_APPEND_TIME if append_time else TimestampType.CREATE_TIME
+    batch = build_batch(
+        records, codec=codec, timestamp_type=kind, max_timestamp=77 if append_time else None
+    )
+    assert _decoded(batch) == decode_records(batch)
+
+
+@settings(max_examples=120)
+@given(_records(), st.data())
+def test_it_refuses_what_the_careful_decoder_refuses(
+    records: list[Record], data: st.DataObject
+) -> None:
+    batch = bytearray(build_batch(records))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(61, len(batch) - 1))
+        batch[place] = data.draw(st.integers(0, 255))
+    seal(batch)
+    try:
+        expected = decode_records(bytes(batch))
+    except RecordsError:
+        with pytest.raises(RecordsError):
+            _decoded(bytes(batch))
+    else:
+        assert _decoded(bytes(batch)) == expected
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_records_or_an_error_of_ours(data: bytes) -> None:
+    with suppress(OttlaError):
+        decode_fetched(memoryview(data), "t", 0, 0)
+
+
+def test_records_below_the_position_are_passed_over() -> None:
+    batch = build_batch([Record(offset, 1, None, b"v") for offset in range(10)])
+    assert [one.offset for one in _decoded(batch, 7)] == [7, 8, 9]
+
+
+def test_a_batch_that_is_cut_off_at_the_end_comes_next_time() -> None:
+    first = build_batch([Record(0, 1, None, b"v")])
+    second = build_batch([Record(1, 1, None, b"v")], base_offset=1)
+    got = decode_fetched(memoryview(first + second[:-1]), "t", 0, 0)
+    assert [one.offset for one in got.records] == [0]
+    assert got.next_offset == 1
+    assert scan(memoryview(first + second[:-1]), 0) == (1, -1)
+
+
+def test_a_batch_that_never_fits_says_what_to_raise() -> None:
+    batch = build_batch([Record(0, 1, None, b"v" * 500)])
+    with pytest.raises(CorruptionError, match=r"max\.partition\.fetch\.bytes"):
+        decode_fetched(memoryview(batch)[:200], "t", 0, 0)
+
+
+def test_a_wrong_checksum_is_told_with_topic_partition_and_offset() -> None:
+    batch = bytearray(build_batch([Record(5, 1, None, b"v")], base_offset=5))
+    batch[-2] ^= 1
+    with pytest.raises(CorruptionError, match="orders-2 at offset 5"):
+        decode_fetched(memoryview(batch), "orders", 2, 5)
+    assert decode_fetched(memoryview(batch), "orders", 2, 5, check_crcs=False).next_offset == 6
+
+
+def test_control_batches_move_the_position_and_give_nothing() -> None:
+    mark = struct.pack(">hh", 0, 1)
+    control = build_batch(
+        [Record(0, 1, mark, b"\0\0\0\0\0\0")], control=True, transactional=True, producer_id=9
+    )
+    got = decode_fetched(memoryview(control), "t", 0, 0)
+    assert got.records == []
+    assert got.next_offset == 1
+
+
+def test_records_of_an_aborted_transaction_are_left_out() -> None:
+    def batch(offset: int, producer: int, *, control: bool = False) -> bytes:
+        key = struct.pack(">hh", 0, 0) if control else None
+        record = Record(offset, 1, key, b"%d" % producer)
+        return build_batch(
+            [record], base_offset=offset, transactional=True, producer_id=producer, control=control
+        )
+
+    data = batch(0, 7) + batch(1, 8) + batch(2, 7, control=True) + batch(3, 7)
+    got = decode_fetched(memoryview(data), "t", 0, 0, aborted=[(7, 0)])
+    assert [one.offset for one in got.records] == [1, 3]
+    assert got.next_offset == 4
+
+
+def test_a_gap_at_the_end_of_a_batch_belongs_to_it() -> None:
+    batch = build_batch([Record(0, 1, None, b"v")], last_offset=9)
+    assert decode_fetched(memoryview(batch), "t", 0, 0).next_offset == 10

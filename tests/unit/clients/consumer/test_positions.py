@@ -1,0 +1,148 @@
+"""Bookmarks: what is given out, in which order, and what counts as processed."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.clients.consumer.positions import CHUNKS_MAX, Bookmark, Bookmarks, Chunk, Reset
+from ottla.clients.consumer.record import OffsetAndMetadata
+from ottla.proto.errors import CorruptionError, RequestError
+from ottla.proto.ids import TopicPartition
+from ottla.proto.records.build import build_batch
+from ottla.proto.records.record import Record
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+
+
+def _chunk(first: int, count: int) -> Chunk:
+    records = [Record(offset, 1, None, b"%d" % offset) for offset in range(first, first + count)]
+    return Chunk(memoryview(build_batch(records, base_offset=first)), first)
+
+
+def _bookmarks(*partitions: TopicPartition) -> Bookmarks:
+    bookmarks = Bookmarks(check_crcs=True)
+    for one in bookmarks.add(partitions):
+        one.move(0)
+    return bookmarks
+
+
+def _feed(bookmark: Bookmark, first: int, count: int) -> None:
+    assert bookmark.fetched(_chunk(first, count), bookmark.turn)
+
+
+def test_records_come_in_order_and_the_position_follows_them() -> None:
+    bookmarks = _bookmarks(A0)
+    _feed(bookmarks.of(A0), 0, 5)
+    _feed(bookmarks.of(A0), 5, 5)
+    assert [one.offset for one in bookmarks.take(3)] == [0, 1, 2]
+    assert bookmarks.of(A0).position == 3
+    assert [one.offset for one in bookmarks.take(100)] == [3, 4, 5, 6, 7, 8, 9]
+    assert bookmarks.of(A0).position == 10
+    assert bookmarks.take(1) == []
+
+
+def test_one_at_a_time_is_the_same() -> None:
+    bookmarks = _bookmarks(A0)
+    _feed(bookmarks.of(A0), 0, 3)
+    _feed(bookmarks.of(A0), 3, 2)
+    got = []
+    while (record := bookmarks.next_record()) is not None:
+        got.append(record.offset)
+        assert bookmarks.of(A0).position == record.offset + 1
+    assert got == [0, 1, 2, 3, 4]
+
+
+def test_partitions_take_turns() -> None:
+    bookmarks = _bookmarks(A0, A1)
+    for one in bookmarks:
+        _feed(one, 0, 2)
+        _feed(one, 2, 2)
+    got = [(one.partition, one.offset) for _ in range(4) for one in bookmarks.take(2)]
+    assert sorted(got) == [(p, o) for p in (0, 1) for o in range(4)]
+    assert {partition for partition, _ in got[:4]} == {0, 1}
+
+
+def test_only_what_was_given_out_before_the_program_came_back_is_processed() -> None:
+    bookmarks = _bookmarks(A0)
+    _feed(bookmarks.of(A0), 0, 4)
+    bookmarks.take(2)
+    assert bookmarks.holds_out
+    assert bookmarks.to_commit() == {A0: OffsetAndMetadata(0, "", -1)}
+    bookmarks.came_back()
+    assert bookmarks.to_commit() == {A0: OffsetAndMetadata(2, "", -1)}
+    bookmarks.of(A0).committed = 2
+    assert bookmarks.to_commit() == {}
+
+
+def test_an_answer_to_a_question_from_before_a_seek_is_not_believed() -> None:
+    bookmarks = _bookmarks(A0)
+    bookmark = bookmarks.of(A0)
+    turn = bookmark.turn
+    bookmark.move(100)
+    assert not bookmark.fetched(_chunk(0, 5), turn)
+    assert bookmarks.take(10) == []
+    assert bookmark.position == 100
+
+
+def test_a_seek_throws_away_what_was_fetched() -> None:
+    bookmarks = _bookmarks(A0)
+    _feed(bookmarks.of(A0), 0, 5)
+    bookmarks.take(1)
+    bookmarks.of(A0).move(3)
+    assert bookmarks.take(10) == []
+    _feed(bookmarks.of(A0), 0, 5)
+    assert [one.offset for one in bookmarks.take(10)] == [3, 4]
+
+
+def test_what_is_paused_is_kept_and_not_given_out() -> None:
+    bookmarks = _bookmarks(A0)
+    _feed(bookmarks.of(A0), 0, 5)
+    bookmarks.of(A0).paused = True
+    assert not bookmarks.of(A0).wants_fetch
+    assert bookmarks.take(10) == []
+    bookmarks.of(A0).paused = False
+    assert len(bookmarks.take(10)) == 5
+
+
+def test_a_partition_with_full_buffers_wants_no_fetch() -> None:
+    bookmark = _bookmarks(A0).of(A0)
+    for number in range(CHUNKS_MAX):
+        assert bookmark.wants_fetch
+        _feed(bookmark, number * 5, 5)
+    assert not bookmark.wants_fetch
+
+
+def test_a_damaged_chunk_is_told_and_asked_for_again_from_the_position() -> None:
+    bookmarks = _bookmarks(A0)
+    bookmark = bookmarks.of(A0)
+    chunk = _chunk(0, 5)
+    broken = bytearray(chunk.data)
+    broken[-1] ^= 1
+    bookmark.fetched(Chunk(memoryview(broken), 0), bookmark.turn)
+    bookmark.fetch_offset = 5
+    with pytest.raises(CorruptionError):
+        bookmarks.take(1)
+    assert bookmark.position == bookmark.fetch_offset == 0
+    assert bookmark.wants_fetch
+    _feed(bookmark, 0, 5)
+    assert len(bookmarks.take(10)) == 5
+
+
+def test_a_partition_that_is_not_ours_is_told() -> None:
+    with pytest.raises(RequestError, match="a-1 is not assigned"):
+        _bookmarks(A0).of(A1)
+
+
+def test_what_is_removed_is_gone_with_all_it_had() -> None:
+    bookmarks = _bookmarks(A0, A1)
+    _feed(bookmarks.of(A0), 0, 5)
+    bookmarks.take(1)
+    bookmarks.remove([A0])
+    assert bookmarks.take(10) == []
+    assert not bookmarks.holds_out
+    assert A0 not in bookmarks
+    assert bookmarks.positions() == {A1: OffsetAndMetadata(0, "", -1)}
+
+
+def test_the_reset_policy_knows_which_time_to_look_up() -> None:
+    assert (Reset("earliest").time, Reset("latest").time) == (-2, -1)
