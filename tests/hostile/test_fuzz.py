@@ -65,6 +65,60 @@ def _option(**more: Any) -> dict[str, Any]:
     return {"name": "retention.ms", "value": "86400000", **more}
 
 
+_MEMBER: Final = {"group_id": TARGET, "member_id": "nobody", "group_instance_id": None}
+_OFFSET: Final = {
+    "partition_index": 0,
+    "committed_offset": 1,
+    "committed_leader_epoch": -1,
+    "committed_metadata": "text",
+}
+_PLACES: Final = {"name": TARGET, "topic_id": UUID(int=0), "partition_indexes": [0]}
+# Of members that are not there: nobody waits for others.
+GROUP_REQUESTS: Final[Mapping[ApiRow, dict[str, Any]]] = {
+    apis.OFFSET_COMMIT: {
+        **_MEMBER,
+        "member_id": "",
+        "generation_id_or_member_epoch": -1,
+        "retention_time": -1,
+        "topics": [{"name": TARGET, "topic_id": UUID(int=0), "partitions": [_OFFSET]}],
+    },
+    apis.OFFSET_FETCH: {
+        "group_id": TARGET,
+        "topics": [_PLACES],
+        "groups": [
+            {"group_id": TARGET, "member_id": None, "member_epoch": -1, "topics": [_PLACES]}
+        ],
+        "require_stable": False,
+    },
+    apis.FIND_COORDINATOR: {"key": TARGET, "key_type": 0, "coordinator_keys": [TARGET]},
+    apis.JOIN_GROUP: {
+        **_MEMBER,
+        "session_timeout": 10_000,
+        "rebalance_timeout": 10_000,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"m"}],
+        "reason": None,
+    },
+    apis.HEARTBEAT: {**_MEMBER, "generation_id": 1},
+    apis.LEAVE_GROUP: {
+        **_MEMBER,
+        "members": [{"member_id": "nobody", "group_instance_id": None, "reason": None}],
+    },
+    apis.SYNC_GROUP: {
+        **_MEMBER,
+        "generation_id": 1,
+        "protocol_type": None,
+        "protocol_name": None,
+        "assignments": [{"member_id": "nobody", "assignment": b"a"}],
+    },
+    apis.DESCRIBE_GROUPS: {"groups": [TARGET], "include_authorized_operations": True},
+    apis.LIST_GROUPS: {"states_filter": ["Stable"], "types_filter": ["classic"]},
+    apis.DELETE_GROUPS: {"groups_names": [MISSING]},
+    apis.OFFSET_DELETE: {
+        "group_id": TARGET,
+        "topics": [{"name": TARGET, "partitions": [{"partition_index": 0}]}],
+    },
+}
 # One request of each API that does something. Counts of partitions stand beside assignments, so
 # that no flipped bit makes a million directories.
 REQUESTS: Final[Mapping[ApiRow, dict[str, Any]]] = {
@@ -160,6 +214,7 @@ REQUESTS: Final[Mapping[ApiRow, dict[str, Any]]] = {
         "timeout": 1000,
     },
     apis.UNREGISTER_BROKER: {"broker_id": 1},
+    **GROUP_REQUESTS,
 }
 assert set(REQUESTS) == set(API_TABLE)
 

@@ -137,7 +137,7 @@ class Confluent(Member):
             self.into.note(partition, offset)
             with suppress(KafkaException):
                 # Refused while another node takes over, or somebody joins: then it is read again.
-                consumer.commit(record, asynchronous=False)
+                consumer.commit(message=record, asynchronous=False)
         if self._is_polite or self.instance_id is None:
             consumer.close()
 

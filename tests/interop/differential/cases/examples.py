@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from ottla.proto.kafka import apis
 from ottla.proto.kafka.apis import (
     ALTER_CONFIGS,
     API_VERSIONS,
@@ -122,3 +123,21 @@ EXAMPLES: Final[Mapping[ApiRow, Fields]] = {
         "cursor": None,
     },
 }
+
+# TODO(#9): what Kafka answers to these is not recorded yet (`REWRITE=1 make interop`).
+UNRECORDED: Final[frozenset[ApiRow]] = frozenset(
+    {
+        apis.OFFSET_COMMIT,
+        apis.OFFSET_FETCH,
+        apis.FIND_COORDINATOR,
+        apis.JOIN_GROUP,
+        apis.HEARTBEAT,
+        apis.LEAVE_GROUP,
+        apis.SYNC_GROUP,
+        apis.DESCRIBE_GROUPS,
+        apis.LIST_GROUPS,
+        apis.DELETE_GROUPS,
+        apis.OFFSET_DELETE,
+    }
+)
+RECORDED: Final = tuple(row for row in apis.API_TABLE if row not in UNRECORDED)
