@@ -18,6 +18,7 @@ import cProfile
 import json
 import pstats
 import resource
+import signal
 import statistics
 import sys
 import time
@@ -195,14 +196,13 @@ async def _compare(options: argparse.Namespace, directory: Path) -> None:
     async with started(directory / "cluster") as cluster:
         for size in map(int, options.sizes.split(",")):
             found = dict[str, list[dict[str, float]]]()
-            topic = f"bench-{size}"
             for number in range(options.rounds):
+                topic = f"bench-{size}-{number}"
                 await cluster.create(topic, partitions=PARTITIONS, copies=3, configs={})
                 for name in names:
                     say(f"{size} B, round {number + 1}: {name}")
                     one = await _run_one(name, cluster.bootstrap, topic, size, options.seconds)
                     found.setdefault(name, []).append(one)
-                await cluster.delete(topic)
             _tell(size, found)
 
 
@@ -253,6 +253,8 @@ def main() -> None:
     if options.drive:
         _drive(options)
         return
+    # As Ctrl-C does: the nodes are stopped, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with workspace(options.dir, free_bytes_min=FREE_BYTES) as directory:
         work = _profile if options.profile else _compare
         asyncio.run(work(options, Path(directory)))
