@@ -96,13 +96,15 @@ def test_elections_agree_with_the_rules_word_for_word(
             target = None
         if target is not None:
             target = frozenset({partition.leader, *target} & set(replicas))  # type: ignore[arg-type]
+        # That a disk was lost comes with a command of its own, and never with what a leader asks.
+        lost = turn.lost if target is None else frozenset[BrokerId]()
         terms = Terms(turn.min_isr, turn.is_unclean_allowed, turn.active)
-        after = settle(partition, terms, isr=target, lost=turn.lost)
+        after = settle(partition, terms, isr=target, lost=lost)
         naive.elect(
             replicas,
             set(partition.isr if target is None else target),
             set(turn.active),
-            set(turn.lost),
+            set(lost),
             turn.min_isr,
             unclean=turn.is_unclean_allowed,
         )
@@ -111,12 +113,16 @@ def test_elections_agree_with_the_rules_word_for_word(
             naive.isr,
             naive.elr,
         )
-        _require_invariants(partition, after, terms, turn.lost)
+        _require_invariants(partition, after, terms, lost, target or frozenset())
         partition = after
 
 
 def _require_invariants(
-    before: PartitionInfo, after: PartitionInfo, terms: Terms, lost: frozenset[BrokerId]
+    before: PartitionInfo,
+    after: PartitionInfo,
+    terms: Terms,
+    lost: frozenset[BrokerId],
+    asked: frozenset[BrokerId],
 ) -> None:
     replicas = set(after.replicas)
     # E1
@@ -134,7 +140,7 @@ def _require_invariants(
     # Rule 16: without the topic's word nobody leads who may lack records.
     assert lost.isdisjoint({*after.isr, *after.elr})
     if after.leader != before.leader and after.leader is not None and not terms.is_unclean_allowed:
-        assert after.leader in {*before.isr, *before.elr}
+        assert after.leader in {*before.isr, *before.elr, *asked}
         assert after.last_unclean_epoch == before.last_unclean_epoch
 
 
