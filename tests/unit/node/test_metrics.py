@@ -82,6 +82,8 @@ def _is_looked_up(row: MetricRow) -> bool:
     ours = (
         *("ottla_quorum_", "ottla_metadata_", "ottla_broker_", "ottla_replication_"),
         *("ottla_node_", "ottla_log_size"),
+        # Those of groups: tests/unit/node/kafka/test_groups.py.
+        *("ottla_group_", "kafka_coordinator_", "kafka_consumergroup_"),
     )
     counted = ("kafka_server_replica", "kafka_controller_controllerstats_")
     is_counted_here = row.kind == "histogram" or (

@@ -8,16 +8,19 @@ from typing import Any, Final
 
 import pytest
 
+from ottla.node import metric_table as table
 from ottla.node.groups.places import OFFSETS_TOPIC
 from ottla.proto.errors import ErrorCode
 from ottla.proto.kafka import apis
 from ottla.proto.kafka.apis import ApiRow
+from tests.builders import produced
 from tests.replicas import all_synced
 from tests.unit.node.kafka.desk import Desk, Place, open_desk
 
 GROUP: Final = "g"
 SUBSCRIPTION: Final = bytes.fromhex("0001 00000001 0001 74 ffffffff")
 FLAGS: Final = {"offsets_topic_num_partitions": "2", "group_initial_rebalance_delay_ms": "0"}
+_AT_ONE: Final = {"committed_offset": 1, "committed_metadata": ""}
 LOADING: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
@@ -310,3 +313,19 @@ def test_offsets_expire_and_then_the_group(desk: Desk) -> None:
     settle(desk)
     assert fetched(desk, 9)[1] == (-1, "")
     assert not listed(desk)
+
+
+def test_the_coordinator_tells_of_groups_rebalances_and_lag(desk: Desk) -> None:
+    member_id, generation = stable(desk)
+    commit(desk, 9, member_id, generation, 0)
+    desk.write("t", produced(b"a", b"b", b"c"))
+    topics = [{"name": "t", "partitions": [{"partition_index": 0, **_AT_ONE}]}]
+    asked = {"group_id": GROUP, "member_id": member_id, "topics": topics}
+    ask(desk, apis.OFFSET_COMMIT, 9, generation_id_or_member_epoch=generation, **asked)
+    told = {(one.row, one.labels): one.value for one in desk.broker.groups.readings()}
+    assert told[table.GROUP_LAG, (GROUP, "t", "0")] == 2
+    assert told[table.GROUP_LAG, (GROUP, "t", "1")] == 0
+    assert told[table.GROUPS, ("Stable",)] == 1
+    assert told[table.GROUP_MEMBERS, ()] == 1
+    assert told[table.GROUPS_LOADING, ()] == 0
+    assert told[table.GROUP_REBALANCES, ("member_joined",)] == 1
