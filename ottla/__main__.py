@@ -91,7 +91,7 @@ COMMANDS: Final = {
 
 
 # Commands that other systems have and that people try. They come with what they are about.
-NOT_YET: Final = frozenset({"groups", "perf", "pipeline", "transactions"})
+NOT_YET: Final = frozenset({"groups", "pipeline", "transactions"})
 
 
 class LazyGroup(click.Group):
