@@ -5,6 +5,8 @@ T1  by itself only what is processed is committed (N2), every `auto.commit.inter
 T2  a later commit of ours is sent only after an earlier one was answered: committed offsets do not
     go back by commits that overtake each other
 T3  an asynchronous commit is tried once. Its outcome goes to the callback
+T4  a member that the group went on without commits nothing. Without its id and generation it would
+    look like somebody who commits from outside, and an empty group takes that
 """
 
 from __future__ import annotations
@@ -129,6 +131,7 @@ class Committer:
         if not offsets or self._coordinator is None:
             return
         async with self._turn:
+            self._require_member()
             try:
                 await self._coordinator.commit(self._identity(), offsets, timeout_s)
             except CommitError as error:
@@ -154,6 +157,7 @@ class Committer:
         self, coordinator: Coordinator, offsets: dict[TopicPartition, OffsetAndMetadata]
     ) -> OttlaError | None:
         try:
+            self._require_member()
             code = await coordinator.commit_once(self._identity(), offsets)
         except OttlaError as error:
             return error
@@ -171,6 +175,12 @@ class Committer:
             bookmark = self._bookmarks.all.get(partition)
             if bookmark is not None:
                 bookmark.committed = offset.offset
+
+    def _require_member(self) -> None:
+        """Refuse to commit for a member that is out of its group (T4)."""
+        if self._member is not None and not self._member.core.member.is_in:
+            self._metrics.count("commits.failed")
+            raise commit_error(ErrorCode.UNKNOWN_MEMBER_ID)
 
     def _identity(self) -> dict[str, Any]:
         if self._member is not None:

@@ -380,10 +380,10 @@ class GroupMember:
             "group %s: no poll for more than max.poll.interval.ms (%d); leaving. Raise it, "
             "or lower max.poll.records.", self.core.group_id, self._poll_interval_ms,
         )  # fmt: skip
-        self._cluster.metrics.count("group.overdue")
         self._may_join.clear()
         await self._leave("max.poll.interval.ms has passed without a poll")
         self.core.forget("max.poll.interval.ms had passed without a poll")
+        self._cluster.metrics.count("group.overdue")
         self._wake.set()
 
     async def _leave(self, reason: str) -> None:

@@ -178,8 +178,9 @@ def test_a_program_that_does_not_poll_is_out_and_comes_back(
         end = time.monotonic() + 20
         while not consumer.metrics().get("group.overdue"):
             assert time.monotonic() < end
-        with pytest.raises(CommitError):
+        with pytest.raises(CommitError, match="went on without this member"):
             consumer.commit({TopicPartition(topic, 0): 1})
+        assert consumer.committed([TopicPartition(topic, 0)])[TopicPartition(topic, 0)] is None
         assert [one.offset for one in read(consumer, 2)] == [0, 1]
     assert ("lost", (0,)) in story.told
 
