@@ -64,13 +64,14 @@ def _judge_verdicts(local: Local) -> None:
     assert sum(one["end_offset"] for one in proven) == LINES
     assert all(one["nodes"] == sorted(one["nodes"]) or len(one["nodes"]) == 3 for one in proven)
     # A bit of a record on one of the three disks, behind everybody's back.
-    (segment,) = (local.root / "node-2" / "data" / "seen-0").glob("*.log")
+    index = next(at for at, one in enumerate(proven) if one["end_offset"])
+    (segment,) = (local.root / "node-2" / "data" / f"seen-{index}").glob("*.log")
     before = segment.read_bytes()
     at = HEADER_SIZE + 5
     _write(segment, before[:at] + bytes([before[at] ^ 4]) + before[at + 1 :])
-    damaged = local.ask("replicas", "verify", "seen", "--partition", "0")
+    damaged = local.ask("replicas", "verify", "seen", "--partition", str(index))
     assert damaged.code == 1
-    assert damaged.out.startswith("seen-0: damaged on node 2: ")
+    assert damaged.out.startswith(f"seen-{index}: damaged on node 2: ")
     _write(segment, before)
     assert local.ask("replicas", "verify", "seen").code == 0
 
