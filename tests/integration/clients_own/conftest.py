@@ -13,11 +13,17 @@ import pytest
 
 from ottla.clients.admin.answers import CreatedTopic, NewTopic
 from ottla.clients.admin.blocking import Admin
+<<<<<<< HEAD
 from ottla.clients.producer.client import Producer
+=======
+from ottla.clients.metadata import TopicInfo
+>>>>>>> clients
 from tests.integration.clusters import RunningCluster, running_cluster
+from tests.integration.nodes import wait_until
 from tests.interop.broker import start_broker
 from tests.interop.kafka import class_path, missing_tools
 
+DEADLINE_S = 30.0
 MakeTopic = Callable[..., str]
 # Partitions, and a name if it matters.
 NamedTopic = Callable[..., str]
@@ -69,6 +75,12 @@ def make_topic(admin: Admin) -> MakeTopic:
         options = {key.replace("_", "."): value for key, value in configs.items()}
         (made,) = admin.create_topics([NewTopic(name, partitions, None, options)]).values()
         assert isinstance(made, CreatedTopic), made
+
+        def is_known() -> bool:
+            return isinstance(admin.describe_topics([name])[name], TopicInfo)
+
+        # Apache Kafka answers before its brokers have applied it: about one in 150 does not know.
+        wait_until(is_known, DEADLINE_S, f"{name} is known")
         return name
 
     return make
