@@ -13,11 +13,8 @@ import pytest
 
 from ottla.clients.admin.answers import CreatedTopic, NewTopic
 from ottla.clients.admin.blocking import Admin
-<<<<<<< HEAD
-from ottla.clients.producer.client import Producer
-=======
 from ottla.clients.metadata import TopicInfo
->>>>>>> clients
+from ottla.clients.producer.client import Producer
 from tests.integration.clusters import RunningCluster, running_cluster
 from tests.integration.nodes import wait_until
 from tests.interop.broker import start_broker
