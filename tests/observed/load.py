@@ -100,6 +100,15 @@ def _read(bootstrap: str, topic: str, partitions: int, over: threading.Event) ->
     consumer.close()
 
 
+def _read_in_group(bootstrap: str, topic: str, over: threading.Event) -> None:
+    options: dict[str, str | int] = {"group.id": "readers", "auto.commit.interval.ms": 500}
+    consumer = Consumer({"bootstrap.servers": bootstrap, "log_level": 0, **options})
+    consumer.subscribe([topic])
+    while not over.is_set():
+        consumer.consume(100, 0.2)
+    consumer.close()
+
+
 def _ask(bootstrap: str, topic: str, addresses: Sequence[str], over: threading.Event) -> None:
     """Ask for what is not there, change something, and speak HTTP, every half second."""
     admin = admin_of(bootstrap)
@@ -126,6 +135,7 @@ def load_on(
     over = threading.Event()
     works: list[Callable[[], None]] = [
         lambda: _read(bootstrap, topic, partitions, over),
+        lambda: _read_in_group(bootstrap, topic, over),
         *(lambda one=one: _write(bootstrap, one, over) for one in (topic, *also_write)),
     ]
     if blunders_at:
