@@ -29,6 +29,7 @@ with warnings.catch_warnings():
 
 DEADLINE_S: Final = 60.0
 _POLL_S: Final = 0.1
+_AT_ONCE: Final = 500
 _SESSION_MS: Final = 6_000
 
 
@@ -127,17 +128,18 @@ class Confluent(Member):
         consumer = Consumer(options)
         consumer.subscribe([self.topic])
         while not self._ends.is_set():
-            record = consumer.poll(_POLL_S)
+            records = consumer.consume(_AT_ONCE, _POLL_S)
             self.owned = frozenset((one.topic, one.partition) for one in consumer.assignment())
-            if record is None or record.error() is not None:
-                continue
-            partition, offset = record.partition(), record.offset()
-            assert partition is not None
-            assert offset is not None
-            self.into.note(partition, offset)
-            with suppress(KafkaException):
-                # Refused while another node takes over, or somebody joins: then it is read again.
-                consumer.commit(message=record, asynchronous=False)
+            sound = [one for one in records if one.error() is None]
+            for record in sound:
+                partition, offset = record.partition(), record.offset()
+                assert partition is not None
+                assert offset is not None
+                self.into.note(partition, offset)
+            if sound:
+                with suppress(KafkaException):
+                    # Refused while another node takes over, or somebody joins: it is read again.
+                    consumer.commit(asynchronous=False)
         if self._is_polite or self.instance_id is None:
             consumer.close()
 

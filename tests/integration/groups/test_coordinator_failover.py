@@ -32,7 +32,7 @@ pytestmark = pytest.mark.integration
 GROUP: Final = "steady"
 TOPIC: Final = "steady-topic"
 PARTITIONS: Final = 3
-_PAUSE_S: Final = 0.01
+_PAUSE_S: Final = 0.02
 
 
 class Stream:
