@@ -7,9 +7,9 @@ import pytest
 from tests.sim.run import play
 from tests.sim.scenarios import NOISY
 
-# 10 × 15 seeds a scenario.
+# 10 × 8 seeds a scenario.
 BLOCKS = 10
-SEEDS_PER_BLOCK = 15
+SEEDS_PER_BLOCK = 8
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))

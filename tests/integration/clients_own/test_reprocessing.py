@@ -112,6 +112,7 @@ with Runner(config, topic, handle, plan=Plan.of(group, delays_ms=(100, 200, 300)
 """
 
 
+@pytest.mark.long
 def test_nothing_is_lost_when_the_runner_is_killed_in_between(
     groups: str, producer: Producer, new_topic: NamedTopic, name: str, tmp_path: Path
 ) -> None:
