@@ -13,10 +13,6 @@ from tests.containers.engine import ContainerCluster, Engine
 HERE = Path(__file__).parent
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "containers: needs a Docker engine with Compose v2")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
