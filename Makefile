@@ -7,12 +7,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Made when the packages of the lock are in .venv; older than the lock or pyproject.toml: again.
 STAMP := $(VENV)/.installed
+SPARK_STAMP := $(VENV)/.spark-installed
 SUITE := $(BIN)/python -m tests.run
 
 OPTIONS ?=
 SEED ?=
 RUNS ?=
 SCENARIO ?=
+PIPELINE ?=
 
 .PHONY: help
 help: ## this list
@@ -28,7 +30,7 @@ $(STAMP): locks/dev.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r locks/dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@# As pip does for a package that is not editable: each start of a node would compile it all.
-	$(BIN)/python -m compileall -q bench chaos clients controller node ottla proto replication tests
+	$(BIN)/python -m compileall -q bench chaos clients controller examples node ottla proto replication tests
 	@touch $@
 
 .PHONY: run
@@ -56,7 +58,7 @@ status: ## what of it runs, and whether it is well
 	@compose/run.sh status
 
 .PHONY: test
-test: install ## everything that needs no Docker and no Java; ends in one line
+test: spark-install ## everything that needs no Docker and no Java; ends in one line (downloads 0.5 GB of Spark the first time)
 	@$(SUITE) test
 
 .PHONY: check
@@ -94,7 +96,22 @@ sim: install ## simulation: make sim [SEED=…] [RUNS=…] [SCENARIO=…]
 
 .PHONY: crash
 crash: install ## the long kill -9 and power-cut runs of logs, nodes and controllers
-	$(BIN)/pytest -m "long and not interop and not containers" --ignore=tests/integration/replicated --ignore=tests/observed --ignore=tests/chaos
+	$(BIN)/pytest -m "long and not interop and not containers" --ignore=tests/integration/replicated --ignore=tests/integration/spark --ignore=tests/observed --ignore=tests/chaos
+
+.PHONY: spark-install
+spark-install: $(SPARK_STAMP) ## PySpark and a Java into .venv as well (0.5 GB)
+
+$(SPARK_STAMP): $(STAMP) locks/spark.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r locks/spark.lock
+	@touch $@
+
+.PHONY: pipeline
+pipeline: spark-install ## a pipeline on local Spark, end to end, with a page of charts: make pipeline [PIPELINE=clickstream|ticks|viewing]
+	$(BIN)/python docs/pipelines/$(or $(PIPELINE),clickstream).py target/pipeline
+
+.PHONY: spark
+spark: spark-install ## the tests of the Spark source, sink and pipelines, the long ones too (no Java needed)
+	$(BIN)/pytest -s -n0 tests/integration/spark
 
 .PHONY: failover
 failover: install ## leaders die by every means while clients write: nothing is lost, and how long it takes
@@ -102,7 +119,11 @@ failover: install ## leaders die by every means while clients write: nothing is 
 
 .PHONY: containers
 containers: install ## the cluster of compose/ in real containers: used, broken, refused (needs Docker)
-	$(BIN)/pytest -s -n0 -m containers tests/containers
+	$(BIN)/pytest -s -n0 -m "containers and not long" tests/containers
+
+.PHONY: spark-containers
+spark-containers: install ## a pipeline on the Spark master and worker of compose/ (needs Docker; builds an image of 1.2 GB)
+	$(BIN)/pytest -s -n0 -m "containers and long" tests/containers
 
 .PHONY: observe
 observe: install ## every metric, alert and panel with a real Prometheus (needs its Debian package, or Docker)
@@ -110,11 +131,12 @@ observe: install ## every metric, alert and panel with a real Prometheus (needs 
 
 .PHONY: chaos
 chaos: install ## break a cluster and judge it: make chaos [SCENARIO=…] [SEED=…] [BACKEND=local|docker|kafka]; alone: the quick set
-	$(BIN)/ottla chaos run $(if $(SCENARIO),$(SCENARIO),--tier pr) $(if $(SEED),--seed $(SEED)) $(if $(BACKEND),--backend $(BACKEND)) --out target/chaos
+	$(if $(filter kafka,$(BACKEND)),KAFKA_CLASS_PATH="$$($(BIN)/python -m tests.interop.kafka class-path)") \
+		$(BIN)/ottla chaos run $(if $(SCENARIO),$(SCENARIO),--tier pr) $(if $(SEED),--seed $(SEED)) $(if $(BACKEND),--backend $(BACKEND)) --out target/chaos
 
 .PHONY: soak
-soak: install ## random faults for HOURS=…, five nodes; stops at the first round that is not good
-	$(BIN)/ottla chaos soak --hours $(or $(HOURS),1) $(if $(SEED),--seed $(SEED)) --out target/soak
+soak: install ## random faults for HOURS=…, five nodes, in rounds of ROUND_MINUTES=…; stops at the first round that is not good
+	$(BIN)/ottla chaos soak --hours $(or $(HOURS),1) $(if $(ROUND_MINUTES),--round-minutes $(ROUND_MINUTES)) $(if $(SEED),--seed $(SEED)) --out target/soak
 
 .PHONY: mutants
 mutants: install ## rules undone on purpose, one by one, in real nodes: the judge of chaos must notice each
@@ -165,6 +187,7 @@ lock: ## write locks/ anew from pyproject.toml (downloads uv into a throw-away e
 	target/lock/bin/pip install --quiet --disable-pip-version-check uv
 	$(COMPILE) --extra dev --extra bench --extra chaos pyproject.toml locks/build.in -o locks/dev.lock
 	$(COMPILE) --all-extras -c locks/dev.lock pyproject.toml locks/build.in -o locks/all.lock
+	$(COMPILE) --extra spark -c locks/all.lock pyproject.toml -o locks/spark.lock
 	$(COMPILE) -c locks/dev.lock pyproject.toml -o locks/node.lock
 	$(COMPILE) -c locks/dev.lock locks/build.in -o locks/build.lock
 	rm -rf target/lock

@@ -1,7 +1,11 @@
 """How fast is our consumer beside those that others wrote? All from the same topic.
 
     python -m bench.clients_consume [--records 200000] [--rounds 3] [--sizes 100,1000]
+    python -m bench.clients_consume --vary    values of half to one and a half times the size
     python -m bench.clients_consume --bootstrap host:port    a cluster that runs already
+
+Values have all the same size, or differ: our consumer reads rows of records that are built alike by
+columns (`clients/consumer/columns.py`), and others one by one.
 
 Each client runs in a process of its own, in turns, assigned all partitions from the beginning, with
 fetches of 1 MiB a partition. A figure is records per second from the first record to the last;
@@ -15,6 +19,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import resource
 import statistics
 import sys
@@ -152,7 +157,7 @@ CLIENTS: Final[dict[str, Callable[[str, str, _Clock], None]]] = {
 }
 
 
-def _fill(bootstrap: str, topic: str, size: int, records: int, copies: int) -> None:
+def _fill(bootstrap: str, topic: str, sizes: range, records: int, copies: int) -> None:
     from confluent_kafka import Producer
 
     from ottla import Admin, NewTopic
@@ -160,8 +165,9 @@ def _fill(bootstrap: str, topic: str, size: int, records: int, copies: int) -> N
     with Admin({"bootstrap.servers": bootstrap}) as admin:
         admin.create_topics([NewTopic(topic, PARTITIONS, copies)])
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "batch.size": 262_144})
-    value = b"x" * size
+    dice = random.Random(records)
     for number in range(records):
+        value = b"x" * dice.choice(sizes)
         while True:
             try:
                 producer.produce(topic, value, partition=number % PARTITIONS)
@@ -186,7 +192,9 @@ async def _compare(options: argparse.Namespace, bootstrap: str, copies: int) -> 
     for size in map(int, options.sizes.split(",")):
         topic = f"bench-consume-{size}-{time.time_ns()}"
         say(f"{size} B: writing {options.records:,} records")
-        await asyncio.to_thread(_fill, bootstrap, topic, size, options.records, copies)
+        spread = size // 2 if options.vary else 0
+        sizes = range(size - spread, size + spread + 1)
+        await asyncio.to_thread(_fill, bootstrap, topic, sizes, options.records, copies)
         found = dict[str, list[dict[str, float]]]()
         for number in range(options.rounds):
             for name in names:
@@ -226,6 +234,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sizes", default="100,1000")
+    parser.add_argument("--vary", action="store_true", help="values that differ in size")
     parser.add_argument("--only", help="names with slashes between them")
     parser.add_argument("--bootstrap", help="a cluster that runs already; one copy is written")
     parser.add_argument("--dir")

@@ -11,7 +11,8 @@ pace     acks=all, single records of 100 B at a fixed rate, an open loop: p50, p
 
 Sides take turns at each load, every other round backwards, after one round that is thrown away
 (`replication_cases.py` says what the sides are). Every turn has a new topic, which is removed
-after it. A figure is the median of its rounds, and a ratio the median of the ratios within a round.
+after it, and begins with memory that was just touched (`replication_cluster.py` says why). A figure
+is the median of its rounds, and a ratio the median of the ratios within a round.
 Everything shares one machine: nodes, driver, and whoever else is there. Where `driver cores` and
 `node cores` together are near what the machine has, nobody waits for anything but a processor.
 """
@@ -78,7 +79,7 @@ class Plan:
 
 FULL: Final = Plan(
     rounds=5,
-    turn_bytes=384 << 20,
+    turn_bytes=256 << 20,
     small_turn_bytes=80 << 20,
     sizes_and_partitions=((1024, 1), (1024, 12), (100, 1), (100, 12)),
     pace_s=8,

@@ -143,6 +143,8 @@ class ClusterSide:
         await cluster.create(
             topic, partitions=load.partitions, copies=self._copies, configs=configs
         )
+        if load.rate is None:
+            cluster.warm(int(load.megabytes * 1e6) * self._copies)
         turn = await _measured(cluster.pids, cluster.bootstrap, topic, load)
         in_sync = await cluster.in_sync(topic, load.partitions)
         await cluster.delete(topic)

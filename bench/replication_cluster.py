@@ -16,7 +16,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any, Final, Self
 
-from bench.measure import say
+from bench.measure import say, warm_memory
 from ottla.clients.connection import Connection
 from ottla.node.clock import Clock
 from ottla.node.local.cluster import START_MS, LocalCluster
@@ -119,6 +119,14 @@ class Cluster:
 
     def cpu(self) -> CpuTime:
         return cpu_of(self.pids)
+
+    def warm(self, size_bytes: int) -> None:
+        """Touch as much memory as is about to be written.
+
+        A virtual machine gives free memory back to its host within seconds, and the page cache then
+        pays for every page of it again: up to seven times the price of a write, by chance.
+        """
+        warm_memory(str(self._places[0].parent), size_bytes)
 
     async def create(
         self, topic: str, *, partitions: int, copies: int, configs: Mapping[str, str]

@@ -20,6 +20,7 @@ from typing import Final
 import click
 
 from ottla.chaos.backends.choose import open_backend
+from ottla.chaos.checkers.happened import places_of
 from ottla.chaos.conductor import run as conduct
 from ottla.chaos.evidence import Outcome, Ruling
 from ottla.chaos.history import BadHistoryError
@@ -43,6 +44,8 @@ EXIT_CODES: Final = {
 # Of several runs, which matters most.
 _WEIGHT: Final = (Outcome.FAILED, Outcome.HARNESS, Outcome.INCONCLUSIVE, Outcome.PASSED)
 _SEEDS: Final = 100_000
+# What a round of a soak may take before and after its faults, the last heal among it.
+_AROUND_S: Final = 900.0
 _DATA: Final = "data"
 
 _TABLE: Final = click.option(
@@ -135,16 +138,15 @@ def run(
     """Run scenarios, by their names or a whole tier, and judge them."""
     chosen = _chosen(load(*tables), names, tier, backend)
     drawn = SystemRandom().randrange(_SEEDS) if seed is None else seed
-    outcomes = list[Outcome]()
+    each = list[Outcome | None]()
     for scenario in chosen:
         folder = _new_folder(out, scenario.id, backend, drawn)
         again = _command(scenario.id, tables, drawn, backend, program)
         outcome = _run_one(scenario, folder, drawn, backend, program, again)
-        if outcome is None:
-            continue
+        each.append(outcome)
         if outcome is Outcome.PASSED and not keep:
             shutil.rmtree(folder.path / _DATA, ignore_errors=True)
-        outcomes.append(outcome)
+    outcomes = outcomes_of(each, is_by_name=bool(names))
     if len(chosen) > 1:
         told = ", ".join(f"{outcomes.count(one)} {one.value}" for one in _WEIGHT if one in outcomes)
         click.echo(f"{len(outcomes)} runs with seed {drawn}: {told or 'nothing could be run'}.")
@@ -242,10 +244,25 @@ def _tell(judgement: Judgement, folder: RunFolder) -> None:
     )
     for one in judgement.of(Ruling.BROKEN):
         click.echo(f"  broken: {one.promise} {one.sentence} ({one.name}, {one.count}×)")
+    if judgement.outcome is Outcome.INCONCLUSIVE:
+        for doubt in judgement.doubts[:5]:
+            click.echo(f"  inconclusive: {doubt}")
+    reached, asked = places_of(judgement.evidence)
+    if asked:
+        click.echo(f"  {reached} of {asked} named places were reached")
     for failure in judgement.evidence.harness_failures[:5]:
         click.echo(f"  harness: {failure}")
     if judgement.outcome is not Outcome.PASSED:
         click.echo(f"  again:   {facts.command}")
+
+
+def outcomes_of(each: Sequence[Outcome | None], *, is_by_name: bool) -> list[Outcome]:
+    """Return what runs came to, of which some (None) were skipped.
+
+    Of a tier what can be done is done; what was asked for by its name was to be shown.
+    """
+    skipped = [Outcome.INCONCLUSIVE] if is_by_name else []
+    return [one for outcome in each for one in (skipped if outcome is None else [outcome])]
 
 
 def worst_of(outcomes: Sequence[Outcome]) -> Outcome:
@@ -292,7 +309,9 @@ def soak(
         drawn = first + number
         folder = _new_folder(out, scenario.id, "local", drawn)
         again = _command(scenario.id, (), drawn, "local", None)
-        outcome = _run_one(replace(scenario, mix_s=mix_s), folder, drawn, "local", None, again)
+        limit_s = mix_s + _AROUND_S
+        told = replace(scenario, mix_s=mix_s, limit_s=limit_s)
+        outcome = _run_one(told, folder, drawn, "local", None, again)
         above = too_much(folder.read().uses, limits)
         for one in above:
             click.echo(f"  above the limit: {one}")

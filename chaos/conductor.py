@@ -15,6 +15,7 @@ Not here: judging (`checkers/`), faults (`nemesis/`), clients (`runner/`).
 
 U1  nothing is raised: what failed is in `harness.json`
 U2  whatever was started is ended
+U3  a run that takes longer than its scenario may is a harness failure, and ends with its phase
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ _WARM_S: Final = 60.0
 _WHOLE_S: Final = 60.0
 _TICK_S: Final = 0.5
 _USES_S: Final = 5.0
+_RECOVER: Final = "recover"
 
 
 def run(
@@ -60,16 +62,28 @@ def run(
 ) -> None:
     """Do everything up to complete evidence in the folder."""
     failures = list[str]()
+    end_s = now_s() + scenario.limit_s
+    # Whoever ends a run that hangs finds in its folder why it is no pass.
+    watchdog = threading.Timer(scenario.limit_s, folder.write_harness, ([_too_long(scenario)],))
+    watchdog.daemon = True
     with ExitStack() as stack:
+        stack.callback(watchdog.cancel)
         performance = _Performance(scenario, backend, folder, seed, progress, failures)
         stack.callback(performance.end)
+        watchdog.start()
         try:
             performance.begin()
             performance.main()
             performance.final()
         except Exception as error:  # noqa: BLE001  (it is told, and no pass)
             failures.append(_in_words(error))
+    if now_s() > end_s:
+        failures.append(_too_long(scenario))
     folder.write_harness(failures)
+
+
+def _too_long(scenario: Scenario) -> str:
+    return f"it took longer than the {scenario.limit_s:g} s that {scenario.id} may take"
 
 
 def _in_words(error: Exception) -> str:
@@ -102,9 +116,11 @@ class _Performance:
         addresses = {node: backend.bootstrap(node) for node in backend.nodes}
         self._runner: Final = Runner(addresses, self._plan, self._recorder)
         topics = [topic.name for topic in self._plan.topics]
-        self._scene: Final = Scene(backend, topics, Random(f"{seed}/nemesis"), self._tell)
+        dice, groups = Random(f"{seed}/nemesis"), self._plan.groups()
+        self._scene: Final = Scene(backend, topics, dice, self._tell, groups)
         self._driver: Final = Driver(self._scene)
         self._open: Final = list[FaultEvent]()
+        self._end_s: Final = now_s() + scenario.limit_s
         self._phase = "warm-up"
         self._is_over: Final = threading.Event()
         self._ticker: Final = threading.Thread(target=self._tick, name="ticker", daemon=True)
@@ -129,6 +145,9 @@ class _Performance:
             self._progress("fault", facts)
 
     def _enter(self, phase: str, seconds: float = 0.0) -> None:
+        if now_s() > self._end_s and phase != _RECOVER:
+            # The watchdog has said why; what is broken is mended all the same.
+            raise HarnessError(f"it was given up before {phase!r}")
         self._phase = phase
         self._folder.add_fault(
             FaultEvent(t_ns=now_ns(), fault="phase", step=NOTE, facts={"phase": phase})
@@ -177,6 +196,8 @@ class _Performance:
                 topics=topics,
                 recovery_s=scenario.recovery_s,
                 ok_min=scenario.ok_min,
+                is_mix=scenario.mix_s > 0,
+                reached_min=scenario.reached_min,
                 expected=scenario.expected,
                 tolerated=scenario.tolerated,
                 allowed_log=scenario.allowed_log,
@@ -198,7 +219,7 @@ class _Performance:
                 if scenario.mix_s:
                     self._driver.run_rounds(rounds(self._seed, self._backend.means), end_s)
             finally:
-                self._enter("recover")
+                self._enter(_RECOVER)
                 self._driver.heal_all()
             self._scene.wait_whole(_WHOLE_S)
         self._enter("steady", scenario.steady_s)

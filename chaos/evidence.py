@@ -107,6 +107,10 @@ class RunFacts:
     session_s: float = 2.0
     # Fewer acknowledged operations than this make a run inconclusive.
     ok_min: int = 100
+    # Its faults are drawn by lot: what could not be done is part of the dice.
+    is_mix: bool = False
+    # So many named places must have been reached; None: all that a node was to die at.
+    reached_min: int | None = None
     # Rows that this scenario expects to be broken: a test of the judge, never in earnest.
     expected: tuple[int, ...] = ()
     # Rows that may be broken in this mode, and are then counted: loss without syncing, say.

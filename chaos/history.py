@@ -10,7 +10,8 @@ An outcome is one of three. `OK`: it happened. `FAIL`: surely it did not. `UNKNO
 else; when in doubt, `UNKNOWN`. A process that died in the middle leaves an `invoke` alone, which is
 unknown too.
 
-Values are `"{process}-{counter}"`: each is sent once, and those of a process are in order.
+Values are `"{process}-{counter}"`: each is sent once, and those of a process are in order. What a
+member of a group does has the group as its value.
 
 Not here: who writes it (`runner/`), what errors mean (`outcomes.py`), what follows (`checkers/`).
 
@@ -72,7 +73,7 @@ class Event:
     t_ns: int
     process: str
     kind: Kind
-    # send, poll, assign, subscribe, commit, crash, admin.
+    # send, poll, assign, subscribe, owns, commit, committed, leave, crash, admin.
     function: str
     place: Place | None = None
     value: str | None = None
@@ -93,8 +94,13 @@ class Event:
     is_idempotent: bool = False
     # The answer said that it is kept, and not where (DUPLICATE_SEQUENCE): unknown, and surely done.
     is_kept: bool = False
-    # Partitions that changed hands between members of a group before or while it polled.
+    # Partitions that changed hands between members of a group before or while it polled; of `owns`,
+    # all that its member has in this generation.
     rebalanced: tuple[Place, ...] = ()
+    # Of a commit what it asks for, of `committed` what was found; −1: nothing is committed.
+    offsets: tuple[tuple[Place, int], ...] = ()
+    # Of the group, as the member that does it knows it.
+    generation: int | None = None
     # The key of what was sent; None: the one that `payload.key_of` gives its value.
     key: str | None = None
     # It deletes its key. Such a record has its payload in a header, so that it can be told.
@@ -148,6 +154,7 @@ _PLAIN: Final = (
     ("err", "error"),
     ("node", "node"),
     ("key", "key"),
+    ("gen", "generation"),
 )
 
 
@@ -177,6 +184,8 @@ def to_line(event: Event) -> str:
         told["tombstone"] = True
     if event.rebalanced:
         told["reb"] = [[*one] for one in event.rebalanced]
+    if event.offsets:
+        told["offs"] = [[[*place], offset] for place, offset in event.offsets]
     return json.dumps(told, separators=(",", ":"))
 
 
@@ -202,6 +211,7 @@ def from_line(line: str) -> Event:
             is_kept=bool(told.get("kept", False)),
             is_tombstone=bool(told.get("tombstone", False)),
             rebalanced=tuple(map(_place, told.get("reb", ()))),
+            offsets=tuple((_place(at), int(offset)) for at, offset in told.get("offs", ())),
             **{name: told.get(key) for key, name in _PLAIN},
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:

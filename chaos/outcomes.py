@@ -14,6 +14,8 @@ Not here: what follows from outcomes (`checkers/`).
 O1  what was not sent has failed; what was sent and got no answer is unknown
 O2  with acks=0 everything that was sent is unknown
 O3  an acknowledgement without an offset is unknown
+O4  of a commit, NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE are unknown: they are also said of
+    what was written and waited for its copies
 """
 
 from __future__ import annotations
@@ -48,6 +50,21 @@ SURELY_NOT: Final = frozenset(
     }
 )
 
+# Refusals of a commit that are given before anything is written.
+SURELY_NOT_COMMITTED: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    }
+)
+
 
 def outcome_of(code: int | None, was_sent: bool, acks: int, *, offset: int = 0) -> Kind:
     """Return what one attempt has come to. `code` is None if no answer came."""
@@ -58,6 +75,18 @@ def outcome_of(code: int | None, was_sent: bool, acks: int, *, offset: int = 0) 
     if code == ErrorCode.NONE:
         return Kind.OK if offset >= 0 else Kind.UNKNOWN
     return Kind.FAIL if code in SURELY_NOT else Kind.UNKNOWN
+
+
+def commit_outcome(codes: Collection[int]) -> Kind:
+    """Return what one attempt to commit has come to, by the codes of its partitions (O4).
+
+    Without any code no answer came, or one that said nothing.
+    """
+    if codes and all(code == ErrorCode.NONE for code in codes):
+        return Kind.OK
+    return (
+        Kind.FAIL if codes and all(one in SURELY_NOT_COMMITTED for one in codes) else Kind.UNKNOWN
+    )
 
 
 def least_certain(attempts: Collection[Kind]) -> Kind:

@@ -25,7 +25,7 @@ from ottla.proto.errors import ConfigError
 TABLE: Final = Path(__file__).with_name("scenarios.toml")
 TIERS: Final = ("pr", "nightly", "weekly", "judge")
 BACKENDS: Final = ("local", "docker", "kafka")
-ROWS: Final = range(1, 25)
+ROWS: Final = range(1, 28)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,8 @@ class Scenario:
     steady_s: float = 4.0
     recovery_s: float = 8.0
     ok_min: int = 100
+    # How many named places its nodes must die at; None: at all that are named.
+    reached_min: int | None = None
     # Options of the nodes.
     options: Mapping[str, str] = field(default_factory=dict)
     backends: tuple[str, ...] = ("local",)
@@ -109,8 +111,8 @@ _NUMBER: Final = (int, float)
 _KEYS: Final[dict[str, type | tuple[type, ...]]] = {
     "id": str, "title": str, "tier": str, "limit_s": _NUMBER, "workload": str, "fault": list,
     "mix_s": _NUMBER, "nodes": int, "controllers": int, "steady_s": _NUMBER, "recovery_s": _NUMBER,
-    "ok_min": int, "options": dict, "backends": list, "expected": list, "tolerated": list,
-    "allowed_log": list, "is_unclean_allowed": bool,
+    "ok_min": int, "reached_min": int, "options": dict, "backends": list, "expected": list,
+    "tolerated": list, "allowed_log": list, "is_unclean_allowed": bool,
 }  # fmt: skip
 _REQUIRED: Final = ("id", "title", "tier", "limit_s", "workload")
 _STEP_KEYS: Final[dict[str, type | tuple[type, ...]]] = {

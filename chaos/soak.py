@@ -45,7 +45,12 @@ def rounds_of(whole_s: float, round_s: float) -> Iterator[float]:
 
 
 def too_much(uses: Sequence[Uses], limits: Limits) -> list[str]:
-    """Return in words who used more than it may, each node and thing once."""
+    """Return in words who used more than it may, each node and thing once.
+
+    If nobody looked, that is too much to believe.
+    """
+    if not uses:
+        return ["nobody has looked at what nodes use"]
     found = dict[tuple[int, str], str]()
     for one in uses:
         for what, used, most in (

@@ -10,11 +10,12 @@ do, however long each takes.
 | W1S  | the same with segments that roll every second and are soon deleted from the front |
 | W1R  | the same with segments that roll every second, and nothing is deleted |
 | W2   | the same as W1 with acks=0, 1 and all, by lot |
+| W3   | the same two topics; two groups, whose members come, leave, crash and hang |
 | W4   | the same two topics; librdkafka, idempotent, retrying; consumers of both kinds |
 | W5   | topics made, grown, changed and deleted, some again under the same name |
 | WC   | a compacted topic with few keys |
 
-Names are joined by `+`. Group consumers (W3) come with groups.
+Names are joined by `+`.
 
 Half of the raw producers are stubborn: they stay with the leader that they know until it refuses
 or falls silent, as long as a patient client does. They are the ones that a leader without a mandate
@@ -45,6 +46,9 @@ _LANES: Final = 4
 _REWIND_ONE_OF: Final = 64
 # One write of so many to a compacted topic deletes its key.
 _TOMBSTONE_ONE_OF: Final = 12
+# How long members live, in seconds: those of a group that rebalances all the time, and others.
+_SHORT_S: Final = (3.0, 9.0)
+_LONG_S: Final = (8.0, 25.0)
 
 
 class Client(Enum):
@@ -54,6 +58,9 @@ class Client(Enum):
     RAW_CONSUMER = "raw consumer"
     LIBRDKAFKA_PRODUCER = "librdkafka producer"
     LIBRDKAFKA_CONSUMER = "librdkafka consumer"
+    RAW_MEMBER = "raw member of a group"
+    OWN_MEMBER = "member of a group with our own client"
+    LIBRDKAFKA_MEMBER = "librdkafka member of a group"
     ADMIN = "admin"
 
 
@@ -92,6 +99,9 @@ class ProcessPlan:
     is_stubborn: bool = False
     is_idempotent: bool = False
     lanes: int = 1
+    # Of a member: its group, and whether its lives are short.
+    group: str = ""
+    is_restless: bool = False
 
 
 class SendDraw(NamedTuple):
@@ -101,6 +111,23 @@ class SendDraw(NamedTuple):
     acks: int
     # The key is deleted.
     is_tombstone: bool = False
+
+
+class Ending(Enum):
+    """How a member of a group ends."""
+
+    LEAVE = "leave"
+    # It says nothing: the group finds out by its silence.
+    CRASH = "crash"
+    # It falls silent for longer than the group waits, and then commits what it knows.
+    HANG = "hang"
+
+
+class Life(NamedTuple):
+    """One time in a group, from joining to the end."""
+
+    seconds: float
+    ending: Ending
 
 
 class Churn(Enum):
@@ -128,6 +155,10 @@ class WorkloadPlan:
 
     def options(self) -> dict[str, dict[str, str]]:
         return {topic.name: dict(topic.options) for topic in self.topics}
+
+    def groups(self) -> dict[str, tuple[Place, ...]]:
+        """Return every group, and what it reads."""
+        return {one.group: one.places for one in self.processes if one.group}
 
 
 def plan_for(name: str, seed: int, nodes: Sequence[int], *, pace: float = 1.0) -> WorkloadPlan:
@@ -176,6 +207,17 @@ def rewinds(process: ProcessPlan) -> Iterator[int]:
     dice = Random(process.seed)
     while True:
         yield dice.randint(1, 300) if dice.randrange(_REWIND_ONE_OF) == 0 else 0
+
+
+def lives(process: ProcessPlan) -> Iterator[Life]:
+    """Yield the lives of a member, without end."""
+    dice = Random(process.seed)
+    # A library cannot be killed alone: it says goodbye when its program ends it.
+    is_raw = process.client is Client.RAW_MEMBER
+    endings = [*Ending] if is_raw else [Ending.LEAVE, Ending.LEAVE, Ending.HANG]
+    while True:
+        seconds = dice.uniform(*(_SHORT_S if process.is_restless else _LONG_S))
+        yield Life(seconds, dice.choice(endings))
 
 
 def churns(process: ProcessPlan) -> Iterator[list[Churn]]:
@@ -301,6 +343,35 @@ def _w2(name: str, seed: int, nodes: tuple[int, ...]) -> _Made:
     ]
 
 
+def _members(
+    prefix: str, count: int, client: Client, seed: int, places: tuple[Place, ...], **more: object
+) -> list[ProcessPlan]:
+    return [
+        ProcessPlan(
+            name=(name := f"{prefix}{number}"),
+            client=client,
+            seed=_seed(seed, name),
+            places=places,
+            per_s=6.0,
+            **more,  # type: ignore[arg-type]  # the callers below give what a plan has
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+def _w3(name: str, seed: int, nodes: tuple[int, ...]) -> _Made:
+    topics = _topics(("orders", "events"), nodes)
+    places = _places(topics)
+    restless = {"group": "restless", "is_restless": True}
+    settled = {"group": "settled"}
+    return topics, [
+        *_raw_producers("g", 4, seed, places, per_s=25.0),
+        *_members("gr", 3, Client.RAW_MEMBER, seed, places, **restless),
+        *_members("go", 2, Client.OWN_MEMBER, seed, places, **settled),
+        *_members("gk", 1, Client.LIBRDKAFKA_MEMBER, seed, places, **settled),
+    ]
+
+
 def _w4(name: str, seed: int, nodes: tuple[int, ...]) -> _Made:
     topics = _topics(("orders", "events"), nodes)
     producers = [
@@ -349,4 +420,6 @@ def _wc(name: str, seed: int, nodes: tuple[int, ...]) -> _Made:
     ]
 
 
-_MAKERS: Final = {"W1": _w1, "W1R": _w1r, "W1S": _w1s, "W2": _w2, "W4": _w4, "W5": _w5, "WC": _wc}
+_MAKERS: Final = {
+    "W1": _w1, "W1R": _w1r, "W1S": _w1s, "W2": _w2, "W3": _w3, "W4": _w4, "W5": _w5, "WC": _wc,
+}  # fmt: skip

@@ -35,6 +35,7 @@ from ottla.clients.errors import (
     NotSentError,
     OutcomeUnknownError,
 )
+from ottla.clients.stream import Stream
 from ottla.proto.errors import (
     ErrorCode,
     LocalProtocolError,
@@ -122,8 +123,7 @@ class Connection:
     def __init__(
         self,
         address: Address,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        stream: Stream,
         *,
         client_id: str | None,
         request_timeout_s: float,
@@ -133,8 +133,7 @@ class Connection:
         self.address: Final = address
         # By API key; empty until the broker has been asked.
         self.versions: dict[int, VersionRange] = {}
-        self._reader: Final = reader
-        self._writer: Final = writer
+        self._stream: Final = stream
         self._client_id: Final = client_id
         self._request_timeout_s: Final = request_timeout_s
         self._answer_size_max: Final = answer_size_max
@@ -163,11 +162,10 @@ class Connection:
         Raises `UnreachableError` if there is nobody, `BrokenAnswerError` if it is not Kafka.
         """
         address = Address(host, port)
-        reader, writer = await connect(address, connect_timeout_s)
+        stream = await connect(address, connect_timeout_s)
         connection = cls(
             address,
-            reader,
-            writer,
+            stream,
             client_id=client_id,
             request_timeout_s=request_timeout_s,
             answer_size_max=answer_size_max,
@@ -276,7 +274,7 @@ class Connection:
     async def post(self, row: ApiRow, version: int, body: bytes) -> None:
         """Send a request body that is already encoded, and to which no answer will come."""
         self._require_open(row)
-        self._writer.write(
+        self._stream.write(
             request_frame(row, version, self._next_correlation_id(), self._client_id, body)
         )
         await self._drain()
@@ -284,7 +282,7 @@ class Connection:
     async def send_raw(self, data: bytes) -> None:
         """Send any bytes; what comes back is for `read_frame`. `call` may be used again later."""
         await self._stop_reading()
-        self._writer.write(data)
+        self._stream.write(data)
         await self._drain()
 
     async def read_frame(self, *, timeout_s: float | None = None) -> bytes:
@@ -296,7 +294,7 @@ class Connection:
         allowed_s = self._request_timeout_s if timeout_s is None else timeout_s
         try:
             async with asyncio.timeout(allowed_s):
-                return await self._read_frame()
+                return bytes(await self._read_frame())
         except TimeoutError:
             raise AnswerTimeoutError(f"{self} sent nothing within {allowed_s:g} s.") from None
 
@@ -306,7 +304,7 @@ class Connection:
         await self._stop_reading()
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                await self._writer.wait_closed()
+                await self._stream.wait_closed()
         except (OSError, TimeoutError):
             # It was broken already, or the broker does not take what we still had to say.
             self.abort()
@@ -314,7 +312,7 @@ class Connection:
     def abort(self) -> None:
         """End the connection at once; bytes not yet sent are dropped."""
         self._end(OutcomeUnknownError(f"the connection to {self} was cut on this side"))
-        self._writer.transport.abort()
+        self._stream.abort()
         # Nobody may hold the connection any more: then its reader would be left in the middle.
         if self._reading is not None:
             self._reading.cancel()
@@ -362,7 +360,7 @@ class Connection:
         answer = asyncio.get_running_loop().create_future()
         slot = _Slot(row, version, correlation_id, answer)
         self._slots.append(slot)
-        self._writer.write(frame)
+        self._stream.write(frame)
         if self._reading is None:
             self._reading = asyncio.create_task(self._read_answers())
         return slot
@@ -378,7 +376,7 @@ class Connection:
     async def _drain(self) -> None:
         # A broken connection is told by the reader, which knows who waits for what.
         with suppress(OSError):
-            await self._writer.drain()
+            await self._stream.drain()
 
     async def _read_answers(self) -> None:
         while not self.is_closed:
@@ -387,13 +385,13 @@ class Connection:
             except (OutcomeUnknownError, RemoteProtocolError) as error:
                 self._end(error)
 
-    async def _read_frame(self) -> bytes:
+    async def _read_frame(self) -> bytearray:
         try:
-            head = await self._reader.readexactly(_SIZE_BYTES)
+            head = await self._stream.read_exactly(_SIZE_BYTES)
             size = int.from_bytes(head, signed=True)
             if not 0 <= size <= self._answer_size_max:
                 raise BrokenAnswerError(self._size_complaint(head, size))
-            return await self._reader.readexactly(size)
+            return await self._stream.read_exactly(size)
         except asyncio.IncompleteReadError as error:
             half = " in the middle of an answer" if error.partial else ""
             raise ClosedByPeerError(f"{self} closed the connection{half}") from None
@@ -402,19 +400,22 @@ class Connection:
                 f"the connection to {self} broke ({system_reason(error)})"
             ) from error
 
-    def _size_complaint(self, head: bytes, size: int) -> str:
+    def _size_complaint(self, head: bytearray, size: int) -> str:
         if head == b"HTTP":
             return (
                 f"{self} speaks HTTP, not Kafka's protocol; a node serves Kafka clients on another "
                 "port, 9092 by default"
             )
         if head.startswith(_TLS_ALERT):
-            return f"{self} speaks TLS, and this connection is plain text"
+            return (
+                f"{self} speaks TLS, and this client plain text only; name a plain-text listener "
+                "in bootstrap.servers"
+            )
         return (
             f"{self} announced an answer of {size} bytes; at most {self._answer_size_max} are read"
         )
 
-    def _take(self, frame: bytes) -> None:
+    def _take(self, frame: bytearray) -> None:
         if not self._slots:
             raise BrokenAnswerError(f"{self} sent an answer to nothing that was asked")
         slot = self._slots[0]
@@ -439,7 +440,7 @@ class Connection:
             self._places.release()
             if not slot.answer.done():
                 slot.answer.set_exception(_unknown_outcome(slot.row, reason))
-        self._writer.close()
+        self._stream.close()
 
     async def _stop_reading(self) -> None:
         task, self._reading = self._reading, None

@@ -1,4 +1,4 @@
-"""Reaches a broker: from a host and a port to a pair of streams, or a sentence that says why not.
+"""Reaches a broker: from a host and a port to a stream, or a sentence that says why not.
 
 Not here: anything of the protocol (`connection.py`).
 """
@@ -8,18 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from typing import Final
 
 from ottla.clients.errors import UnreachableError
+from ottla.clients.stream import Stream
 from ottla.proto.options.endpoints import Address
 
-_READ_AHEAD: Final = 1 << 20
 
-
-async def connect(
-    address: Address, timeout_s: float
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return the two ends of a connection, or raise `UnreachableError`."""
+async def connect(address: Address, timeout_s: float) -> Stream:
+    """Return a connection, or raise `UnreachableError`."""
     try:
         async with asyncio.timeout(timeout_s):
             return await _connect_to_any(address)
@@ -30,20 +26,20 @@ async def connect(
     raise UnreachableError(f"{address} cannot be reached: {reason}.")
 
 
-async def _connect_to_any(
-    address: Address,
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect_to_any(address: Address) -> Stream:
     """Try each address of a name. Given all at once, asyncio would hide why each of them failed."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     refusal = OSError(f"the name {address.host} has no address")
     for family, _, _, _, where in found:
         try:
-            return await asyncio.open_connection(
-                str(where[0]), address.port, family=family, limit=_READ_AHEAD
+            _, stream = await loop.create_connection(
+                Stream, str(where[0]), address.port, family=family
             )
         except OSError as error:
             refusal = error
+        else:
+            return stream
     raise refusal
 
 

@@ -14,7 +14,8 @@ from typing import Final
 from ottla.proto.kafka.uuids import UUID
 
 NAME_MAX: Final = 249
-# Kept by brokers for themselves. Whoever may create topics may create these too, as in Kafka.
+# Kept by brokers for themselves. Whoever may create topics may create these too, as in Kafka; but
+# they get no more partitions, and are not deleted (ADR 0026).
 INTERNAL_TOPICS: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 )

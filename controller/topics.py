@@ -13,7 +13,13 @@ from typing import Final
 from ottla.controller.commands import CreatePartitions, CreateTopic, DeleteTopic
 from ottla.controller.election import active_brokers, is_fsync
 from ottla.controller.image import MetadataImage, PartitionInfo, TopicInfo
-from ottla.controller.names import METADATA_TOPIC, folded, is_usable_topic_id, name_problem
+from ottla.controller.names import (
+    METADATA_TOPIC,
+    folded,
+    is_internal,
+    is_usable_topic_id,
+    name_problem,
+)
 from ottla.controller.outcome import Outcome
 from ottla.controller.partitions import with_topics
 from ottla.controller.placement import Replicas, place
@@ -161,6 +167,10 @@ def _new_partition(
 
 def delete_topic(image: MetadataImage, command: DeleteTopic) -> tuple[MetadataImage, Outcome]:
     _require_topic(image, command.name, command.topic_id)
+    if is_internal(command.name):
+        # With it would go how far every group has come (ADR 0026).
+        sentence = f"The topic {command.name!r} is kept by the brokers, and cannot be deleted."
+        raise RequestError(ErrorCode.POLICY_VIOLATION, sentence)
     topics = {name: topic for name, topic in image.topics.items() if name != command.name}
     names = {key: name for key, name in image.topic_names.items() if name != command.name}
     changed = replace(image, version=image.version + 1, topics=topics, topic_names=names)
@@ -173,6 +183,10 @@ def create_partitions(
     wanted = command.wanted
     topic = _require_topic(image, wanted.topic, command.topic_id)
     present = len(topic.partitions)
+    if is_internal(topic.name):
+        # A name is found by its hash and this number: with another one, hardly any is (ADR 0026).
+        sentence = f"The number of partitions of {topic.name!r} is {present} for ever."
+        raise RequestError(ErrorCode.INVALID_PARTITIONS, sentence)
     if wanted.count <= present:
         raise RequestError(
             ErrorCode.INVALID_PARTITIONS,

@@ -33,6 +33,8 @@ class Broker:
     data_dir: str
     # Whether the active controller has answered a heartbeat that was sent within the session (13a).
     is_heard: Callable[[], bool] = lambda: True
+    # Whether the stream to a broker that is followed here broke: it may be dead, unheard of yet.
+    is_out_of_reach: Callable[[BrokerId], bool] = lambda broker_id: False
     # The consumer groups that this broker coordinates.
     groups: Groups = field(init=False)
 

@@ -200,6 +200,7 @@ class Brokering:
             metrics=premises.metrics,
             data_dir=premises.data.root,
             is_heard=lambda: self.lifeline.is_heard(premises.clock.monotonic_ms()),
+            is_out_of_reach=lambda one: self.replication.fetchers.leaders.get(one) is False,
         )
         self.broker = broker
         self._dispatch = Dispatch(broker)

@@ -116,6 +116,13 @@ class AnswerPart(NamedTuple):
     gaps_below: int = 0
     # The last batch may be cut.
     batches: bytes | memoryview = b""
+    # What comes right after them, where the leader has it in pieces; who decodes gets one piece.
+    more: tuple[bytes, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """How many bytes of batches there are."""
+        return len(self.batches) + sum(map(len, self.more))
 
 
 class Answer(NamedTuple):
@@ -197,10 +204,10 @@ def answer_pieces(answer: Answer) -> list[Buffer]:
     head = [_ANSWER.pack(_ANSWER_KIND, answer.has_more, answer.number, len(answer.parts))]
     batches = list[Buffer]()
     for part in answer.parts:
-        size = len(part.batches)
+        size = part.size
         head.append(_PART.pack(*part[:9], part.gaps_below, part.epoch, size))
         if size:
-            batches.append(part.batches)
+            batches += (part.batches, *part.more)
     return [b"".join(head), *batches]
 
 
@@ -229,7 +236,7 @@ def decode_answer(frame: Buffer) -> Answer:
 
 def _part(row: tuple[Any, ...], batches: memoryview) -> AnswerPart:
     gaps_below, epoch, size = row[-3:]
-    part = AnswerPart._make((*row[:9], epoch, gaps_below, batches))
+    part = AnswerPart._make((*row[:9], epoch, gaps_below, batches, ()))
     _, index, leader_epoch, fetch_offset, kind, code, high_watermark, start, end = part[:9]
     # Of a partition that a leader does not know it knows no offsets either: −1.
     lowest = -1 if kind == REFUSED and code != ErrorCode.OFFSET_OUT_OF_RANGE else 0

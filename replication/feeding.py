@@ -27,7 +27,7 @@ D5  the follower was heard at the time when the answer was sent that its last as
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -53,7 +53,7 @@ from ottla.replication.storage.failpoints import hit
 
 # A new high watermark alone is worth an answer only after this time: mostly batches come before.
 HIGH_WATERMARK_LINGER_MS: Final = 50
-# More batches than these wait for the next answer.
+# When an answer has as much as this, more batches wait for the next one (ADR 0023).
 DRAIN_BYTES_MAX: Final = 1 << 20
 # How many partitions hear for the first time in one answer, if there are no batches for them.
 FIRST_WORDS_MAX: Final = 100
@@ -61,6 +61,8 @@ FIRST_WORDS_MAX: Final = 100
 JUDGE_AGAIN_MS: Final = 500
 # Refusals that wait for a fetch. More than that is no follower of ours.
 _SAID_MAX: Final = 1 << 17
+
+_NOTHING: Final = (b"",)
 
 _Key = tuple[bytes, int]
 
@@ -370,13 +372,13 @@ class Feeder:
         for feed in tuple(islice(self._ready, PARTS_MAX - len(parts))):
             if feed not in self._ready:
                 continue
-            part = self._serve(feed, left - size)
-            if size and size + len(part.batches) > bytes_max:
+            part = self._serve(feed, left - size, bytes_max - size)
+            if size and size + part.size > bytes_max:
                 break
             self._ready.pop(feed, None)
             self._say(feed, part)
             parts.append(part)
-            size += len(part.batches)
+            size += part.size
             if size >= left:
                 break
 
@@ -385,7 +387,7 @@ class Feeder:
         count = min(FIRST_WORDS_MAX, PARTS_MAX - len(parts))
         for feed in tuple(islice(self._unheard, count)):
             del self._unheard[feed]
-            part = self._serve(feed, 0)
+            part = self._serve(feed, 0, 0)
             self._say(feed, part)
             parts.append(part)
 
@@ -408,13 +410,13 @@ class Feeder:
             del self._news[feed]
             self._named(feed)
             feed.told = _news_of(feed)
-            parts.append(_service(feed, b""))
+            parts.append(_service(feed, _NOTHING))
 
     def _named(self, feed: PartitionFeed) -> None:
         feed.is_open = False
         feed.answered_in = self._number + 1
 
-    def _serve(self, feed: PartitionFeed, bytes_max: int) -> AnswerPart:
+    def _serve(self, feed: PartitionFeed, wanted: int, bytes_max: int) -> AnswerPart:
         replica, claim = feed.replica, feed.claim
         if not feed.is_current:
             return _refusal(feed.key, claim, _why_not(replica, claim), replica)
@@ -422,9 +424,9 @@ class Feeder:
             # Deleted: its files may be gone, which is no failure of the disk.
             return _refusal(feed.key, claim, ErrorCode.UNKNOWN_TOPIC_ID, None)
         if replica.log.end_offset <= claim.fetch_offset:
-            return _service(feed, b"")
+            return _service(feed, _NOTHING)
         try:
-            return _service(feed, replica.read(claim.fetch_offset, bytes_max))
+            return _service(feed, replica.read(claim.fetch_offset, wanted, bytes_max))
         except RequestError as refusal:
             return _refusal(feed.key, claim, refusal.code, replica)
         except StorageError:
@@ -445,7 +447,7 @@ def _why_not(replica: Replica | None, claim: FetchClaim) -> ErrorCode:
     return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def _service(feed: PartitionFeed, batches: bytes) -> AnswerPart:
+def _service(feed: PartitionFeed, pieces: Sequence[bytes]) -> AnswerPart:
     log, claim = feed.replica.log, feed.claim
     return AnswerPart(
         *feed.key,
@@ -457,7 +459,8 @@ def _service(feed: PartitionFeed, batches: bytes) -> AnswerPart:
         log.start_offset,
         log.end_offset,
         gaps_below=log.gaps_below,
-        batches=batches,
+        batches=pieces[0],
+        more=tuple(pieces[1:]),
     )
 
 

@@ -9,8 +9,9 @@ S2  the state is a function of (newest snapshot ≤ end offset, batches after it
 S3  `check` changes nothing; only `record` does, and it never refuses
 S4  at most `PRODUCERS_MAX` producers are remembered; the one whose last batch lies furthest back
     is forgotten first, and if it goes on it is taken for one that was never here (rule 62)
+S5  who has an open transaction is never forgotten, however many they are (rule 64b)
 
-Not here: who may use a producer id, and transactions.
+Not here: who may use a producer id, and what is open or ended (`transactions.py`).
 """
 
 from __future__ import annotations
@@ -18,16 +19,20 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NamedTuple
 
 from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.ids import INT32_MAX, NO_SEQUENCE, Offset, ProducerEpoch, ProducerId
+from ottla.proto.records.control import EndMarker, Marker
 from ottla.proto.records.header import BatchHeader
+from ottla.replication.transactions import Aborted, Transactions
 
 BATCHES_MAX: Final = 5
 # Anybody may invent producer ids, one in each batch. So many of them take some 8 MB, and 0.04 s of
 # every checkpoint; a partition that so many really write to within a day is rare.
 PRODUCERS_MAX: Final = 5000
+NO_COORDINATOR: Final = -1
 
 
 class Placed(NamedTuple):
@@ -50,6 +55,8 @@ class Producer:
     # batches: a producer that copies old records is as alive as any other.
     last_seen_ms: int
     batches: deque[Placed] = field(default_factory=lambda: deque(maxlen=BATCHES_MAX))
+    # Of the coordinator that wrote its last marker; −1: none did.
+    coordinator_epoch: int = NO_COORDINATOR
 
     @property
     def last_sequence(self) -> int:
@@ -67,6 +74,7 @@ class ProducerStates:
         # In the order of their last batches, but for those that `restore` has put back since.
         self._producers: OrderedDict[int, Producer] = OrderedDict()
         self._is_in_order = True
+        self.transactions: Final = Transactions()
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -82,6 +90,28 @@ class ProducerStates:
 
         Raises `RequestError` for a batch that is neither a repeat nor the next in line.
         """
+        placed = self._check_sequence(header)
+        if placed is None and (header.is_transactional or self.transactions):
+            self._check_transaction(header)
+        return placed
+
+    def _check_transaction(self, header: BatchHeader) -> None:
+        """Refuse a batch that is not part of the transaction that its producer has here."""
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        if not header.is_transactional:
+            if self.transactions.first_offset_of(producer_id) is not None:
+                raise RequestError(
+                    ErrorCode.INVALID_TXN_STATE,
+                    f"Producer {producer_id} has an open transaction, and this batch is in none.",
+                )
+        elif not self.transactions.may_write(producer_id, epoch):
+            raise RequestError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"The coordinator has not said that producer {producer_id} may begin a "
+                f"transaction here with epoch {epoch}.",
+            )
+
+    def _check_sequence(self, header: BatchHeader) -> Placed | None:
         producer = self._producers.get(header.producer_id)
         if producer is None:
             # Its records may have been retained away, and it must be able to go on (rule 62).
@@ -104,9 +134,8 @@ class ProducerStates:
 
     def _check_in_epoch(self, producer: Producer, header: BatchHeader) -> Placed | None:
         batches = producer.batches
-        if not batches:
-            return None
-        expected = (batches[-1].last_sequence + 1) & INT32_MAX
+        # Without any, a marker has begun this epoch.
+        expected = (batches[-1].last_sequence + 1) & INT32_MAX if batches else 0
         sequence = header.base_sequence
         if sequence == expected:
             # Nearly always. It cannot be a repeat as well: five batches do not wrap around.
@@ -120,18 +149,60 @@ class ProducerStates:
             f"the next in line is {expected}.",
         )
 
-    def record(self, header: BatchHeader, base_offset: Offset, now_ms: int) -> None:
-        """Take note of a batch of a producer that is in the log at `base_offset`."""
-        if header.producer_id < 0 or header.is_control:
-            return
+    def check_marker(self, end: EndMarker) -> bool:
+        """Return whether a marker says anything new; raises `RequestError` for a deposed sender."""
+        producer = self._producers.get(end.producer_id)
+        if producer is None:
+            return True
+        if end.producer_epoch < producer.epoch:
+            raise RequestError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Producer {end.producer_id} has epoch {producer.epoch}; this marker is for epoch "
+                f"{end.producer_epoch}.",
+            )
+        if end.marker.coordinator_epoch < producer.coordinator_epoch:
+            raise RequestError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"The coordinator of epoch {producer.coordinator_epoch} has written here, and this "
+                f"marker is of epoch {end.marker.coordinator_epoch}.",
+            )
+        # Sent again: it did its work, and nothing began since.
+        is_known = end.producer_epoch == producer.epoch and not producer.batches
+        return not is_known or self.transactions.first_offset_of(end.producer_id) is not None
+
+    def record(
+        self,
+        header: BatchHeader,
+        base_offset: Offset,
+        now_ms: int,
+        marker: Marker | None = None,
+    ) -> Aborted | None:
+        """Take note of a batch of a producer that is in the log at `base_offset`.
+
+        Of a control batch, `marker` is what it says. Returns the transaction that it aborts.
+        """
+        if header.producer_id < 0 or (header.is_control and marker is None):
+            return None
         producer = self._producers.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
+            coordinator_epoch = NO_COORDINATOR if producer is None else producer.coordinator_epoch
             producer = Producer(
                 ProducerId(header.producer_id), ProducerEpoch(header.producer_epoch), now_ms
             )
+            producer.coordinator_epoch = coordinator_epoch
             self._producers[header.producer_id] = producer
         self._producers.move_to_end(header.producer_id)
         producer.last_seen_ms = now_ms
+        aborted = None
+        if marker is not None:
+            aborted = self._end(producer, base_offset, marker)
+        else:
+            self._place(producer, header, base_offset)
+        if len(self._producers) > PRODUCERS_MAX:
+            self._forget_oldest()
+        return aborted
+
+    def _place(self, producer: Producer, header: BatchHeader, base_offset: Offset) -> None:
         producer.batches.append(
             Placed(
                 header.base_sequence,
@@ -141,16 +212,27 @@ class ProducerStates:
                 header.max_timestamp,
             )
         )
-        if len(self._producers) > PRODUCERS_MAX:
-            self._forget_oldest()
+        if header.is_transactional:
+            self.transactions.wrote(header.producer_id, base_offset)
+
+    def _end(self, producer: Producer, offset: Offset, marker: Marker) -> Aborted | None:
+        producer.coordinator_epoch = marker.coordinator_epoch
+        ended = self.transactions.ends(producer.producer_id, offset)
+        if ended is None or marker.is_commit:
+            return None
+        first_open = self.transactions.first_open()
+        return Aborted(*ended, offset + 1 if first_open is None else first_open)
 
     def _forget_oldest(self) -> None:
         if not self._is_in_order:
             ordered = sorted(self._producers.values(), key=lambda producer: producer.last_offset)
             self._producers = OrderedDict((one.producer_id, one) for one in ordered)
             self._is_in_order = True
-        while len(self._producers) > PRODUCERS_MAX:
-            self._producers.popitem(last=False)
+        is_open = self.transactions.first_offset_of
+        spare = len(self._producers) - PRODUCERS_MAX
+        oldest = (one for one in self._producers if is_open(one) is None)
+        for producer_id in list(islice(oldest, spare)):
+            del self._producers[producer_id]
 
     def restore(self, producer: Producer) -> None:
         """Put back a producer as a snapshot remembers it."""
@@ -163,10 +245,8 @@ class ProducerStates:
             producer.producer_id
             for producer in self._producers.values()
             if now_ms - producer.last_seen_ms > expiry_ms
+            and self.transactions.first_offset_of(producer.producer_id) is None
         ]
         for producer_id in silent:
             del self._producers[producer_id]
         return len(silent)
-
-    def clear(self) -> None:
-        self._producers.clear()

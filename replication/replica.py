@@ -37,7 +37,7 @@ from ottla.replication.epochs import EpochEnd
 from ottla.replication.follower import Cut, FollowerCore, FollowerState, Reset, Step
 from ottla.replication.leader import IsrProposal, LeaderCore, PartitionView
 from ottla.replication.listeners import Feed, HeldWaiter, PullListener, ReadWaiter
-from ottla.replication.log.append import Appended
+from ottla.replication.log.append import Appended, Batch
 from ottla.replication.log.log import Log
 from ottla.replication.log.surgery import reset, truncate
 from ottla.replication.log.tail import Tail
@@ -132,6 +132,7 @@ class Replica:
                 self.leader_epoch = view.leader_epoch
                 return
             log, self.follower, self.source = self.log, None, None
+            log.producers.transactions.forget_admissions()
             core = LeaderCore(
                 self._around.me,
                 view,
@@ -229,9 +230,7 @@ class Replica:
 
     # ── The own log ───────────────────────────────────────────────────────────────────────────
 
-    def append(
-        self, batches: Sequence[bytes | bytearray | memoryview], *, now_ms: int
-    ) -> list[Appended | RequestError]:
+    def append(self, batches: Sequence[Batch], *, now_ms: int) -> list[Appended | RequestError]:
         """Return for each batch where it is, or why it was refused; raises `StorageError`.
 
         `now_ms` is the time of day.
@@ -282,8 +281,9 @@ class Replica:
 
     def _settle(self) -> None:
         """Let the log have the core's high watermark, and tell those who waited (V5)."""
-        log = self.log
-        core = self.leader or self.follower
+        log, core = self.log, self.leader or self.follower
+        if log.offline is not None:
+            return  # A disk that has failed vouches for nothing any more (rule 48).
         if core is not None and core.high_watermark > log.high_watermark:
             log.advance_high_watermark(core.high_watermark)
             hit("replica.commit")
@@ -308,10 +308,13 @@ class Replica:
             self.syncs.request()
         return is_held
 
-    def when_committed(self, offset: Offset, waiter: HeldWaiter) -> ErrorCode | None:
+    def when_committed(
+        self, offset: Offset, waiter: HeldWaiter, *, is_patient: bool = False
+    ) -> ErrorCode | None:
         """Return what is to be said of all below `offset` (acks=all), NONE: it is committed.
 
-        None: that is not known yet, and `waiter` will be told (rules 27 and 28).
+        None: that is not known yet, and `waiter` will be told (rules 27 and 28). A patient one has
+        no sync asked for: the last one failed, and another would at once.
         """
         core = self.leader
         if core is None:
@@ -319,7 +322,8 @@ class Replica:
         outcome = core.outcome_of_all(core.leader_epoch, offset)
         if outcome is None:
             self._waiters.commit(offset, waiter)
-            self.catch_up()
+            if not is_patient:
+                self.catch_up()
         return outcome
 
     def refusal_of_all(self) -> ErrorCode | None:
@@ -361,22 +365,22 @@ class Replica:
                 return Offset(min(found.first_offset, self.log.start_offset))
         return self.log.start_offset
 
-    def read(self, offset: Offset, bytes_max: int) -> bytes:
-        """Return batches from `offset` to the end of the log, for a follower; raises
+    def read(self, offset: Offset, wanted: int, bytes_max: int) -> list[bytes]:
+        """Return batches from `offset` to the end of the log, for a follower, in pieces; raises
         `StorageError`, and `RequestError` outside of the log.
 
-        The first batch is whole; the last may be cut, and is left out by who gets it.
+        The first batch is whole, the last may be cut. What is in memory may be more than wanted.
         """
         log, tail = self.log, self._tail
         if tail is not None and log.offline is None and offset >= log.start_offset:
-            lately = tail.read(offset, bytes_max)
+            lately = tail.read(offset, wanted, bytes_max)
             if lately is not None:
                 return lately
-        found = log.read(Offset(max(offset, log.start_offset)), bytes_max=bytes_max)
+        found = log.read(Offset(max(offset, log.start_offset)), bytes_max=wanted)
         is_below = offset < log.start_offset
         if is_below and (found is None or offset != found.first_offset):
             raise RequestError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        return b"" if found is None else found.read()
+        return [b"" if found is None else found.read()]
 
     def start_moved(self) -> None:
         """The log starts later than before: followers are told with what is committed."""

@@ -34,6 +34,7 @@ def produced(
     producer_id: int = -1,
     producer_epoch: int = 0,
     sequence: int = 0,
+    transactional: bool = False,
 ) -> bytes:
     """Return a batch as a producer sends it: offsets from 0, no epoch."""
     records = []
@@ -48,6 +49,7 @@ def produced(
         producer_id=producer_id,
         producer_epoch=producer_epoch if is_idempotent else -1,
         base_sequence=sequence if is_idempotent else -1,
+        transactional=transactional,
     )
 
 

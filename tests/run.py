@@ -9,10 +9,12 @@ than Python (`make interop`, `make containers`, `make crash`).
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,9 +22,13 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 BIN: Final = Path(sys.executable).parent
 QUICK_FOLDERS: Final = ("tests/tidy", "tests/unit", "tests/scripts")
+SPARK_FOLDER: Final = "tests/integration/spark"
 WITHOUT_MORE: Final = "not interop and not long and not containers"
-# One worker for each core, and a file stays with one of them: its tests may share a node.
-WORKERS: Final = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
+_WORKERS_MAX: Final = 4
+# One more than there are cores: tests of clusters wait for much of their time. A file stays with
+# one worker: its tests may share a node.
+_COUNT_OF_WORKERS: Final = min(_WORKERS_MAX, (os.cpu_count() or 1) + 1)
+WORKERS: Final = ("-n", str(_COUNT_OF_WORKERS), "--dist", "loadfile")
 # "812 passed, 3 skipped in 61.20s", at the end of what pytest prints.
 _SUMMARY: Final = re.compile(r"(?:\d+ [a-z]+(?:, )?)+ in [0-9.]+s")
 _COUNT: Final = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
@@ -59,11 +65,15 @@ STATIC: Final = (
 )
 
 
-def tests_of(target: str) -> Step:
-    """Return the one run of pytest: the quick folders, or all that needs nothing but Python."""
-    quick = [folder for folder in QUICK_FOLDERS if (ROOT / folder).is_dir()]
-    folders = quick if target == "check" else []
-    return Step("tests", tool("pytest", "-q", *WORKERS, "-m", WITHOUT_MORE, *folders))
+def tests_of(target: str) -> list[Step]:
+    """Return the runs of pytest: of the quick folders, or of all that needs nothing but Python."""
+    if target == "check":
+        quick = [folder for folder in QUICK_FOLDERS if (ROOT / folder).is_dir()]
+        return [Step("tests", tool("pytest", "-q", *WORKERS, "-m", WITHOUT_MORE, *quick))]
+    others = tool("pytest", "-q", *WORKERS, "-m", WITHOUT_MORE, f"--ignore={SPARK_FOLDER}")
+    # Alone: Spark gives a Python that it starts ten seconds, and no more to one on a busy machine.
+    alone = tool("pytest", "-q", "-n0", "-m", WITHOUT_MORE, SPARK_FOLDER)
+    return [Step("tests", others), Step("tests of Spark", alone)]
 
 
 def run_quietly(step: Step) -> Outcome:
@@ -111,7 +121,7 @@ def readable(seconds: float) -> str:
 
 
 def last_line(target: str, outcomes: list[Outcome], seconds: float) -> str:
-    counts = counts_in(outcomes[-1].output)
+    counts = sum((Counter(counts_in(outcome.output)) for outcome in outcomes), Counter[str]())
     passed = counts.pop("passed", 0)
     failed = [outcome.step.name for outcome in outcomes if not outcome.passed]
     if failed:
@@ -125,7 +135,7 @@ def last_line(target: str, outcomes: list[Outcome], seconds: float) -> str:
 def main(target: str) -> int:
     began = time.monotonic()
     outcomes = [run_quietly(step) for step in STATIC]
-    outcomes.append(run_aloud(tests_of(target)))
+    outcomes.extend(run_aloud(step) for step in tests_of(target))
     print(last_line(target, outcomes, time.monotonic() - began))
     return 0 if all(outcome.passed for outcome in outcomes) else 1
 

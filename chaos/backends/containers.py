@@ -30,8 +30,9 @@ import docker  # type: ignore[import-not-found,import-untyped,unused-ignore]  # 
 from ottla.chaos.backends import inside
 from ottla.chaos.backends.cuts import Cuts, can_cut
 from ottla.chaos.backends.gatekeeper import Gatekeeper
-from ottla.chaos.backends.links import CLIENTS, EVERYWHERE, HOST, take_port
+from ottla.chaos.backends.links import CLIENTS, EVERYWHERE
 from ottla.chaos.backends.process import uses_of
+from ottla.chaos.backends.reserved import HOST, reserve_ports
 from ottla.chaos.backends.verifying import problems_in
 from ottla.chaos.clock import NeverHappenedError, wait_until
 from ottla.chaos.evidence import ReplicaPrint
@@ -446,6 +447,4 @@ def _node_below(pid: int) -> int:
 
 
 def _draw_port() -> int:
-    with take_port() as taken:
-        port: int = taken.getsockname()[1]
-        return port
+    return reserve_ports(1)[0]

@@ -26,8 +26,9 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
-from ottla.chaos.backends.links import HOST, Links
+from ottla.chaos.backends.links import Links
 from ottla.chaos.backends.process import surroundings
+from ottla.chaos.backends.reserved import HOST
 from ottla.chaos.ports import HarnessError, LinkFault
 
 _ANSWER_S: Final = 20.0

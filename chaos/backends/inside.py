@@ -71,7 +71,7 @@ def replica_print(address: str, place: Place, turn: int) -> ReplicaPrint | None:
         except Unanswered as error:
             raise HarnessError(f"{address} tells nothing of {place}: {error!r}") from error
         if status in (http.client.NOT_FOUND, http.client.SERVICE_UNAVAILABLE):
-            # It is no replica, or one that was given up: then it is not in sync either.
+            # It is no replica, or one that was given up. Whether it may be is for the judge to say.
             return None
         if status != http.client.OK:
             raise HarnessError(f"{address} tells nothing of {place}: {status} {text[:200]}")

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ottla.chaos.backends.gatekeeper import Gatekeeper
-from ottla.chaos.backends.links import CLIENTS, HOST, take_port
+from ottla.chaos.backends.links import CLIENTS
 from ottla.chaos.backends.process import NodeProcess, surroundings
+from ottla.chaos.backends.reserved import HOST, reserve_ports
 from ottla.chaos.clock import NeverHappenedError, wait_until
 from ottla.chaos.evidence import ReplicaPrint
 from ottla.chaos.ports import HarnessError, LinkFault, Means
@@ -315,12 +316,7 @@ def _cannot(means: Means) -> HarnessError:
 
 
 def _draw_ports() -> dict[str, int]:
-    taken = {name: take_port() for name in _LISTENERS}
-    try:
-        return {name: one.getsockname()[1] for name, one in taken.items()}
-    finally:
-        for one in taken.values():
-            one.close()
+    return dict(zip(_LISTENERS, reserve_ports(len(_LISTENERS)), strict=True))
 
 
 def environment_class_path() -> str:

@@ -22,19 +22,15 @@ import socket
 import threading
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
-from random import Random, SystemRandom
+from random import Random
 from typing import Any, Final, TypeVar
 
 from ottla.chaos.backends.pipes import Direction, Pipe
+from ottla.chaos.backends.reserved import HOST, take_port
 from ottla.chaos.ports import HarnessError, LinkFault
 
-HOST: Final = "127.0.0.1"
 # Where gates listen that are reached from other machines, or from other containers.
 EVERYWHERE: Final = "0.0.0.0"
-# Below those that the system gives to outgoing connections, which would take a port that is free
-# for a moment.
-PORT_RANGE: Final = (12_000, 30_000)
-_PORT_TRIES: Final = 1000
 # Stands for all clients, where a node is asked for.
 CLIENTS: Final = -1
 _CALL_DEADLINE_S: Final = 10.0
@@ -44,23 +40,6 @@ _BACKLOG: Final = 1024
 _KNOCK_S: Final = 0.2
 
 _T = TypeVar("_T")
-
-
-def take_port(host: str = HOST) -> socket.socket:
-    """Return a socket that has a port for itself, at which nobody listens."""
-    dice = SystemRandom()
-    for _ in range(_PORT_TRIES):
-        taken = socket.socket()
-        try:
-            taken.bind((host, dice.randrange(*PORT_RANGE)))
-        except OSError:
-            taken.close()
-        else:
-            # From now on, so that it was ours alone: connections of a gate that was shut may be
-            # there still when it opens again.
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            return taken
-    raise HarnessError(f"no free port was found between {PORT_RANGE[0]} and {PORT_RANGE[1]}")
 
 
 def is_listening(port: int, host: str = HOST) -> bool:

@@ -22,8 +22,9 @@ from typing import Any, Final
 
 from ottla.chaos.backends import inside
 from ottla.chaos.backends.gatekeeper import Gatekeeper
-from ottla.chaos.backends.links import CLIENTS, HOST, take_port
+from ottla.chaos.backends.links import CLIENTS
 from ottla.chaos.backends.process import NodeProcess, surroundings
+from ottla.chaos.backends.reserved import HOST, reserve_ports
 from ottla.chaos.backends.verifying import verify
 from ottla.chaos.clock import NeverHappenedError, wait_until
 from ottla.chaos.evidence import ReplicaPrint
@@ -43,6 +44,9 @@ PROFILE: Final = {
     "replica.fetch.wait.max.ms": "300",
     "log.cleaner.backoff.ms": "1000",
     "log.retention.check.interval.ms": "1000",
+    "group.min.session.timeout.ms": "1000",
+    # As many as there are nodes or a few more: each costs every node a log.
+    "offsets.topic.num.partitions": "5",
 }
 _MEANS: Final = frozenset(Means) - {Means.UNPLUG}
 
@@ -332,9 +336,4 @@ class LocalBackend:
 
 
 def _draw_ports() -> dict[str, int]:
-    taken = {name: take_port() for name in _LISTENERS}
-    try:
-        return {name: one.getsockname()[1] for name, one in taken.items()}
-    finally:
-        for one in taken.values():
-            one.close()
+    return dict(zip(_LISTENERS, reserve_ports(len(_LISTENERS)), strict=True))

@@ -40,7 +40,8 @@ V: the run is not valid. Counted: it happened, it is told, and it is allowed.
  1  inconsistent-offset   One offset was shown with two values; or it is promised for one value and
                           was shown with another, or is promised for two.  V
  2  duplicate             A value was shown at two offsets.  V if its producer is idempotent, or
-                          sent it only once; counted if its producer itself sent it again.
+                          sent it only once; counted if its producer itself sent it again, or gave
+                          up on another record meanwhile and so began a new producer epoch.
  3  lost-write            Acknowledged at an offset below one that was shown, and never shown.
                           V with acks=all. With acks=1: counted if the leader changed after it was
                           sent, or if it was sent to a replaced leader within one session after the
@@ -82,8 +83,8 @@ V: the run is not valid. Counted: it happened, it is told, and it is allowed.
 20  metadata-regress      In one life of a node, the version, the epoch of the controller, of a
                           partition, of its leader or of a broker fell; or two nodes tell different
                           things of one partition epoch.  V
-21  group-offsets         What a group committed went back although no reader was sent back, or is
-                          beyond the high watermark.  V
+21  group-offsets         A group committed less than it surely had, although no reader was sent
+                          back, or more than the high watermark.  V
 22  transactions          There are none.
 23  log-scan              A node has logged a traceback, a broken invariant, or a line that calls
                           itself critical; or it ended badly when it was asked to stop.  V; counted
@@ -92,16 +93,26 @@ V: the run is not valid. Counted: it happened, it is told, and it is allowed.
                           more were tried); or none, at all or in some partition, within the limit
                           for recovery after everything was mended; or copies that do not come in
                           sync after that; or a partition that cannot be read at the end.  V
+25  group-lost-commit     Reading what a group has committed found less than was acknowledged, or
+                          found, before.  V; counted if it is just what a commit before that had
+                          asked for of which nobody knows what became. Or it cannot be read at the
+                          end.  V
+26  group-skip            A group committed past a record that is known, may not be gone, and was
+                          shown to none of its members before.  V
+27  group-owners          Two members of a group own a partition in the same generation.  V
 
 The whole run
 -------------
 
 It has *failed* if a row is broken; row 24 alone only if the harness worked. Else it is a *harness
 failure* if the harness failed anywhere. Else it is *inconclusive* if fewer writes were acknowledged
-than the scenario asks for, or if row 4 could not be judged. Else it has *passed*.
+than the scenario asks for, if row 4 could not be judged, or if a step of the scenario did not take
+place: a named place that was not reached, a file that was not there, a state that was waited for in
+vain (`happened.py`; not in a random mix). Else it has *passed*.
 
 A scenario may tolerate rows: then they are counted. A test of the judge names rows that it expects:
 then the run passes if at least one of these is broken, and no other.
 
-After the example of jepsen.tests.kafka and its anomalies; rows 5, 11 to 20 and 24 ask for more.
+After the example of jepsen.tests.kafka and its anomalies; rows 5, 11 to 20 and 24 to 27 ask for
+more.
 """

@@ -20,9 +20,9 @@ from typing import Final
 
 from ottla.chaos.checkers.keys import Keys, Left
 from ottla.chaos.checkers.seen import NO_EVENT, Seen
-from ottla.chaos.checkers.sends import Send, sends_in
+from ottla.chaos.checkers.sends import Send, client_of, sends_in
 from ottla.chaos.evidence import Evidence, FinalRead
-from ottla.chaos.history import Event, Operation, Place, operations
+from ottla.chaos.history import Event, Kind, Operation, Place, operations
 
 LEADER: Final = "leader"
 # How long tombstones stay if a topic does not say.
@@ -58,6 +58,8 @@ class Case:
     sends: dict[Place, list[Send]] = field(default_factory=dict)
     # By value; a value is sent once.
     writer: dict[str, Send] = field(default_factory=dict)
+    # By client: when an idempotent producer gave up on a record.
+    given_up: dict[str, list[int]] = field(default_factory=dict)
     polls: list[Event] = field(default_factory=list)
     polled: dict[Place, Seen] = field(default_factory=dict)
     shown: dict[Place, Seen] = field(default_factory=dict)
@@ -122,6 +124,8 @@ def case_of(evidence: Evidence) -> Case:
     for send in sends_in(case.operations):
         by_place[send.place].append(send)
         case.writer[send.value] = send
+        if send.is_idempotent and send.kind is Kind.UNKNOWN and not send.is_promised:
+            case.given_up.setdefault(client_of(send), []).append(send.ended_ns)
     case.sends = dict(by_place)
     case.polls = [one for one in evidence.events if one.function == "poll" and one.shown]
     case.polled = _seen_in(case.polls)

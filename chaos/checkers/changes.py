@@ -11,6 +11,7 @@ Not here: writes with acks=all, which nothing excuses.
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 
 from ottla.chaos.checkers.sends import Send
 from ottla.chaos.checkers.traced import Traced
@@ -38,11 +39,25 @@ class LeaderChanges:
         changes = self._known.get(send.place)
         if not changes:
             return "nobody has told who led when"
-        if changes[-1][0] > send.begun_ns and len(changes) > 1:
-            return "the leader changed after it was sent"
-        moment_ns, node = changes[-1]
-        if send.node is not None and send.node == node:
-            return ""
-        if len(changes) > 1 and send.begun_ns <= moment_ns + self._session_ns:
+        after = [one for one in changes if one[0] > send.begun_ns]
+        before = changes[: len(changes) - len(after)]
+        if after and after[0][1] == send.node and after[0][0] <= send.ended_ns:
+            # It began to lead while the write was under way.
+            before, after = [*before, after[0]], after[1:]
+        if send.node is None or not before or before[-1][1] == send.node:
+            return "the leader changed after it was sent" if after else ""
+        replaced_ns = _replaced_ns(before, send.node)
+        if replaced_ns is None:
+            return "nobody has told when its leader led"
+        if send.begun_ns <= replaced_ns + self._session_ns:
             return "its leader had just been replaced"
         return ""
+
+
+def _replaced_ns(changes: list[tuple[int, int]], node: int) -> int | None:
+    """Return when a node that led was replaced for the last time; None: it never led."""
+    replaced_ns = None
+    for (_, leader), (moment_ns, _) in pairwise(changes):
+        if leader == node:
+            replaced_ns = moment_ns
+    return replaced_ns

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ottla.chaos.checkers.case import Case, Reading
 from ottla.chaos.checkers.findings import Findings, not_judged, ruled
-from ottla.chaos.checkers.sends import NEVER_NS, Send
+from ottla.chaos.checkers.sends import NEVER_NS, Send, client_of
 from ottla.chaos.evidence import Verdict
 from ottla.chaos.history import Kind, Place
 
@@ -59,11 +59,22 @@ def _duplicates(case: Case) -> Verdict:
             send = case.writer.get(value)
             events = [] if send is None else [send.index]
             events += [seen.first[offset][1] for offset in offsets if offset in seen.first]
-            # A client that sends again without a sequence number has itself to thank for it.
-            is_own_doing = send is not None and not send.is_idempotent and send.attempts != 1
+            is_own_doing = send is not None and _is_own_doing(case, send)
             told = f"{value} is in {place} at {sorted(offsets)}"
             (counted if is_own_doing else found).add(told, *events)
     return ruled(2, found, counted)
+
+
+def _is_own_doing(case: Case, send: Send) -> bool:
+    """Whether a client has itself to thank for what is there twice.
+
+    It sent again without a sequence number. Or it gave up on a record while this one was under way:
+    then libraries begin a new producer epoch, and send in it what they had sent in the one before.
+    """
+    if not send.is_idempotent:
+        return send.attempts != 1
+    moments_ns = case.given_up.get(client_of(send), ())
+    return any(send.begun_ns < moment_ns < send.ended_ns for moment_ns in moments_ns)
 
 
 def _vanished(case: Case) -> Verdict:

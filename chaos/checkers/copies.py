@@ -5,7 +5,8 @@ promised, but when all is mended it has been cut off or has become the same: a d
 counted once and broken if it is still there in the last turn.
 
 Cleaners work alone on each replica, so of a compacted topic only the leader epochs of batches that
-both have are compared; what must be left of it is row 16's concern.
+both have are compared. What the records of a copy are is judged of the leader alone (rows 4, 5 and
+13, before and after the restart, when others may lead); of the other copies no row judges it.
 
 Not here: what of it was acknowledged (`keeping.py`).
 """
@@ -22,11 +23,12 @@ from ottla.chaos.checkers.findings import Findings, not_judged, ruled
 from ottla.chaos.checkers.traced import Traced
 from ottla.chaos.evidence import BatchPrint, ReplicaPrint, Verdict
 from ottla.chaos.history import Place
+from ottla.chaos.payload import wire_name
 
 
 def judge_copies(case: Case, traced: Traced | None) -> Iterator[Verdict]:
     evidence = case.evidence
-    if evidence.replicas is None and evidence.offline is None:
+    if not evidence.replicas and evidence.offline is None:
         yield not_judged(15, "replicas cannot be looked into")
         return
     broken, counted = Findings(), Findings()
@@ -46,7 +48,32 @@ def judge_copies(case: Case, traced: Traced | None) -> Iterator[Verdict]:
         for problem in problems:
             is_meant = any(one.search(problem) for one in allowed)
             (counted if is_meant else broken).add(f"files of node {node}: {problem}")
+    for _, told in silent_replicas(case, traced):
+        broken.add(told)
+    if not evidence.replicas and not broken.count:
+        yield not_judged(15, "no replica was looked into; the files of the nodes are sound")
+        return
     yield ruled(15, broken, counted)
+
+
+def silent_replicas(case: Case, traced: Traced | None) -> Iterator[tuple[Place, str]]:
+    """Yield the partitions of which a replica in sync showed nothing, and who that was.
+
+    In sync are those that were when the leader was read, just before. Where nobody shows anything
+    nothing follows, and without a trace nobody knows who ought to.
+    """
+    prints = case.evidence.replicas
+    if traced is None or not prints:
+        return
+    shown = {(one.place, one.node, one.turn) for one in prints}
+    for reading in case.finals:
+        read = reading.read
+        # Nodes know a topic by its name, whatever life of it this is.
+        there = Place(wire_name(read.place.topic), read.place.partition)
+        for node in traced.in_sync_at(there, read.began_ns):
+            if (there, node, read.turn) not in shown:
+                told = f"node {node} is in sync and shows nothing of {read.place}"
+                yield read.place, f"{told}, turn {read.turn}"
 
 
 def _high_watermark(replicas: Sequence[ReplicaPrint]) -> int:

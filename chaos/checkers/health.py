@@ -32,13 +32,20 @@ _TRIED_MIN: Final = 3
 _IMPOSSIBLE: Final = re.compile(
     r"Traceback \(most recent call last\)|AssertionError|InvariantError"
     r"|\bCRITICAL\b|\bFATAL\b|Fatal Python error|Segmentation fault"
+    # A long traceback is written without its first lines (node/log_line.py). And what nodes call a
+    # bug is one, also where nothing was raised. A node that ends because its disk has failed says
+    # `node_failed`, and may.
+    r"|… \d+ lines above|\bERROR \S+ (?:bug|request_failed|page_failed)\b"
 )
+# What the fault seam raises in a process whose power was cut, whatever it was about to do.
+_NO_POWER: Final = r"error=\"PowerCutError\("
 # Notes of a nemesis about ends of nodes. One that ended by itself may have had to: its disk failed,
 # say. If it had not, its log tells.
 _BAD_ENDS: Final = {"exit": "asked to stop, it ended badly", "ended": "it ended by itself"}
 # What belongs to the line above it: a traceback is indented, or behind a bar.
 _CONTINUED: Final = re.compile(r"\s|\|")
 _BLOCK_LINES_MAX: Final = 60
+_EVENT: Final = re.compile(r"\d\d:\d\d:\d\d")
 
 
 def judge_health(case: Case) -> Iterator[Verdict]:
@@ -53,15 +60,14 @@ def _scan(case: Case) -> Verdict:
     logs = case.evidence.logs
     if logs is None:
         return not_judged(23, "the logs of the nodes are not at hand")
-    allowed = [re.compile(one) for one in case.evidence.facts.allowed_log]
+    allowed = [re.compile(one) for one in (*case.evidence.facts.allowed_log, _NO_POWER)]
     found, meant = Findings(), Findings()
     for node, lines in sorted(logs.items()):
         end = 0
         for at, (number, text) in enumerate(lines):
             if at < end or not _IMPOSSIBLE.search(text):
                 continue
-            block = _block(lines, at)
-            end = at + len(block) - 1
+            block, end = _block(lines, at)
             is_meant = any(one.search(line) for one in allowed for line in block)
             told = f"node {node}, line {number}: {text.strip()[:120]} … {block[-1].strip()[:120]}"
             (meant if is_meant else found).add(told)
@@ -72,15 +78,20 @@ def _scan(case: Case) -> Verdict:
     return ruled(23, found, meant)
 
 
-def _block(lines: Sequence[tuple[int, str]], at: int) -> list[str]:
-    """Return the line before, the line itself, and all that belongs to it."""
-    block = [text for _, text in lines[max(0, at - 1) : at + 1]]
+def _block(lines: Sequence[tuple[int, str]], at: int) -> tuple[list[str], int]:
+    """Return the line that it belongs to, the line itself, all that belongs to it, and its end."""
+    is_below = bool(_CONTINUED.match(lines[at][1]))
+    block = [text for _, text in lines[max(0, at - is_below) : at + 1]]
+    end = at + 1
     for _, text in lines[at + 1 : at + _BLOCK_LINES_MAX]:
+        if _EVENT.match(text):
+            break
         block.append(text)
+        end += 1
         if not _CONTINUED.match(text):
             # The last line of a bare traceback is not indented: it says what was raised.
             break
-    return block
+    return block, end
 
 
 # ── Progress ──────────────────────────────────────────────────────────────────────────────────

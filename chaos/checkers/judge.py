@@ -1,10 +1,10 @@
-"""Judges a run: 24 verdicts, and what the run is as a whole.
+"""Judges a run: 27 verdicts, and what the run is as a whole.
 
 Not here: how each row is judged; the docstring of the package says it.
 
 J1  every row has one verdict, in the order of their numbers
-J2  a run passes only if the harness did its work, enough was acknowledged, all of that was looked
-    for at the end, and nothing is broken that should not be
+J2  a run passes only if the harness did its work, every step of its scenario took place, enough was
+    acknowledged, all of that was looked for at the end, and nothing is broken that should not be
 J3  a harness that failed makes nothing right: what clients saw before stays broken. But of how fast
     the system recovers it says nothing
 """
@@ -19,6 +19,7 @@ from ottla.chaos.checkers.case import Case, case_of
 from ottla.chaos.checkers.contents import judge_contents
 from ottla.chaos.checkers.copies import judge_copies
 from ottla.chaos.checkers.groups import judge_groups
+from ottla.chaos.checkers.happened import left_undone
 from ottla.chaos.checkers.health import judge_health
 from ottla.chaos.checkers.keeping import judge_keeping
 from ottla.chaos.checkers.leading import judge_leading
@@ -30,6 +31,7 @@ from ottla.chaos.evidence import Evidence, Outcome, Ruling, Verdict
 from ottla.chaos.history import Kind
 from ottla.proto.errors import ensure
 
+_UNSEEN: Final = 4
 _PROGRESS: Final = 24
 
 
@@ -68,8 +70,16 @@ def outcome(evidence: Evidence, verdicts: Sequence[Verdict]) -> Outcome:
     # A test of the judge: it must find what was put there, and nothing else.
     if broken - expected or (expected and not broken):
         return Outcome.FAILED
+    return Outcome.INCONCLUSIVE if doubts(evidence, verdicts) else Outcome.PASSED
+
+
+def doubts(evidence: Evidence, verdicts: Sequence[Verdict]) -> list[str]:
+    """Return in sentences why a run in which nothing is broken says nothing all the same (J2)."""
+    found, least = list[str](), evidence.facts.ok_min
     count = sum(1 for one in evidence.events if one.function == "send" and one.kind is Kind.OK)
-    unseen = next(one for one in verdicts if one.name == ROWS[4].name)
-    if count < evidence.facts.ok_min or unseen.ruling is Ruling.NOT_JUDGED:
-        return Outcome.INCONCLUSIVE
-    return Outcome.PASSED
+    if count < least:
+        found.append(f"{count} writes were acknowledged, not {least}")
+    unseen = next(one for one in verdicts if one.row == _UNSEEN)
+    if unseen.ruling is Ruling.NOT_JUDGED:
+        found.append(unseen.sentence)
+    return found + left_undone(evidence)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ottla.chaos.checkers.case import Case, Reading
+from ottla.chaos.checkers.case import LEADER, Case, Reading
 from ottla.chaos.checkers.changes import LeaderChanges
+from ottla.chaos.checkers.copies import silent_replicas
 from ottla.chaos.checkers.findings import Findings, not_judged, ruled
 from ottla.chaos.checkers.sends import Send
 from ottla.chaos.checkers.traced import Traced
@@ -72,19 +73,25 @@ def _unseen(case: Case) -> Verdict:
     unread = _unread(case)
     if found.count or (case.finals and not unread):
         return ruled(4, found)
-    names = ", ".join(map(str, unread[:5]))
+    names = ", ".join(f"{place} in turn {turn}" for place, turn in unread[:5])
     return not_judged(4, f"not read at the end: {names}" if unread else _UNREAD)
 
 
-def _unread(case: Case) -> list[Place]:
-    """Return the partitions that have acknowledged records and no final read."""
-    read = {one.read.place for one in case.finals}
+def _unread(case: Case) -> list[tuple[Place, int]]:
+    """Return the partitions that have acknowledged records, and the turns that did not read them.
+
+    What was read before the restart and not after it says nothing of what the restart left.
+    """
+    read = {(one.read.place, one.read.turn) for one in case.finals}
+    turns = sorted({one.turn for one in case.evidence.finals if one.source == LEADER}) or [1]
     return [
-        place
+        (place, turn)
         for place in sorted(case.sends)
         # A topic that is not among the facts was deleted before the end.
-        if place not in read and place.topic in case.evidence.facts.topics
+        if place.topic in case.evidence.facts.topics
         if any(True for _ in case.promised(place))
+        for turn in turns
+        if (place, turn) not in read
     ]
 
 
@@ -119,7 +126,7 @@ def _side(reading: Reading, send: Send) -> str:
 def _lost_on_node(case: Case, traced: Traced | None) -> Verdict:
     """Row 16: the same for every replica that is in sync at the end."""
     prints = case.evidence.replicas
-    if not case.replica_reads and prints is None:
+    if not case.replica_reads and not prints:
         return not_judged(16, "replicas cannot be looked into")
     found = Findings()
     for reading in case.replica_reads:
@@ -132,6 +139,9 @@ def _lost_on_node(case: Case, traced: Traced | None) -> Verdict:
         is_in_sync = traced is None or traced.is_in_sync(one.place, one.node)
         if is_in_sync and (one.place, f"node-{one.node}", one.turn) not in read:
             _look_in_batches(case, one, found)
+    for place, told in silent_replicas(case, traced):
+        if any(True for _ in case.promised(place)):
+            found.add(told)
     return ruled(16, found)
 
 

@@ -21,6 +21,7 @@ from ottla.chaos.history import Kind, Place
 from ottla.chaos.payload import LIFE_MARK
 
 _UNTRACED: Final = "the system gives no trace"
+_NO_STATES: Final = "the trace tells the state of no partition"
 # What all nodes must tell alike of a partition at one partition epoch.
 _STATE: Final = ("leader", "leader_epoch", "replicas", "isr", "elr")
 
@@ -149,6 +150,10 @@ class _States:
                 told = f"{nodes} disagree on {key[1]} at partition epoch"
                 self.disagreements.add(f"{told} {line['partition_epoch']}")
 
+    def said(self) -> str:
+        count = sum(map(len, self.by_partition.values()))
+        return f"{count} states of {len(self.by_partition)} partitions compared"
+
 
 def _elections(states: _States, facts: RunFacts) -> Verdict:
     broken, allowed = Findings(), Findings()
@@ -162,7 +167,9 @@ def _elections(states: _States, facts: RunFacts) -> Verdict:
                 told = f"{place} got leader {after['leader']} at partition epoch {then}"
                 known = f"in sync had been {before['isr']}, eligible {before['elr']}"
                 (allowed if is_allowed else broken).add(f"{told}; {known}")
-    return ruled(18, broken, allowed)
+    if not states.by_partition:
+        return not_judged(18, _NO_STATES)
+    return ruled(18, broken, allowed, states.said())
 
 
 def _is_unclean(before: Line, after: Line, *, is_next: bool) -> bool:
@@ -192,7 +199,9 @@ def _steps_back(traced: Traced, states: _States) -> Verdict:
         for (_, before), (then, after) in pairwise(sorted(by_epoch.items())):
             if after["leader_epoch"] < before["leader_epoch"]:
                 found.add(f"the leader epoch of {place} fell at partition epoch {then}")
-    return ruled(20, found)
+    if not states.by_partition and not found.count:
+        return not_judged(20, _NO_STATES)
+    return ruled(20, found, said=states.said())
 
 
 def _growing(line: Line) -> dict[tuple[Any, ...], int]:

@@ -38,8 +38,11 @@ ROWS: Final = {
     18: Row("unclean-election", "Only who has everything acknowledged is elected."),
     19: Row("min-isr-leak", "Nothing is acknowledged while too few are in sync."),
     20: Row("metadata-regress", "Metadata never goes back, and all nodes know the same."),
-    21: Row("group-offsets", "What a group has committed does not go back, nor past the end."),
+    21: Row("group-offsets", "What a group commits does not go back, nor past the end."),
     22: Row("transactions", "Transactions are read whole, committed, or not at all."),
     23: Row("log-scan", "No node meets what its program takes for impossible."),
     24: Row("progress", "The cluster serves while it is whole, and soon after it is mended."),
+    25: Row("group-lost-commit", "What a group has committed is what it finds later."),
+    26: Row("group-skip", "A group passes over nothing that none of its members was shown."),
+    27: Row("group-owners", "In one generation of a group, a partition has one owner."),
 }

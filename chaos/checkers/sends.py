@@ -44,6 +44,11 @@ class Send:
         return f"{self.value} of {self.place}"
 
 
+def client_of(send: Send) -> str:
+    """Return which producer sent it: several processes share one, as `k1.0` and `k1.1` share k1."""
+    return send.process.partition(".")[0]
+
+
 def sends_in(operations: Iterable[Operation]) -> Iterator[Send]:
     for one in operations:
         begin, end = one.begin, one.end

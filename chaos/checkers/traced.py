@@ -38,6 +38,8 @@ class Traced:
         self._led_sets: Final = defaultdict[tuple[int, Place], list[tuple[int, bool]]](list)
         self._obeyed_sets: Final = defaultdict[tuple[int, Place], list[tuple[int, bool]]](list)
         self._last: Final = dict[Place, Line]()
+        # Moments, and who was in sync from then on, by the newest metadata that anybody obeyed.
+        self._in_sync: Final = defaultdict[Place, list[tuple[int, tuple[int, ...]]]](list)
         self._tellers: Final = defaultdict[Place, set[int]](set)
         for line in self.lines:
             self._take(line)
@@ -67,11 +69,18 @@ class Traced:
             last = self._last.get(place)
             if last is None or line["partition_epoch"] >= last["partition_epoch"]:
                 self._last[place] = line
+                self._in_sync[place].append((moment_ns, tuple(line["isr"])))
 
     def is_in_sync(self, place: Place, node: int) -> bool:
         """Whether a node was in sync by the last metadata; if nobody told, take it that it was."""
         last = self._last.get(place)
         return last is None or node in last["isr"]
+
+    def in_sync_at(self, place: Place, moment_ns: int | None) -> tuple[int, ...]:
+        """Return who was in sync at a moment, or (None) at the end; nobody, if nobody told."""
+        told = self._in_sync.get(place, [])
+        at = len(told) if moment_ns is None else bisect_right(told, (moment_ns, (_FAR,)))
+        return told[at - 1][1] if at else ()
 
     def is_committed(self, node: int | None, place: Place, offset: int, by_ns: int) -> bool | None:
         """Whether an offset was below a high watermark by a moment; None: nobody can tell.

@@ -108,10 +108,12 @@ def truncate(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[Non
     scene.backend.kill(targets)
     for node in targets:
         path = _damaged(scene, node, sort)
-        if path is not None:
-            taken = cut_short(path, scene.dice)
-            name = f"{path.parent.name}/{path.name}"
-            scene.tell("cut short", NOTE, (node,), file=name, taken_bytes=taken)
+        if path is None:
+            scene.tell("nothing to damage", NOTE, (node,), sort=sort)
+            continue
+        taken = cut_short(path, scene.dice)
+        name = f"{path.parent.name}/{path.name}"
+        scene.tell("cut short", NOTE, (node,), file=name, taken_bytes=taken)
     scene.begin(targets)
     yield
     _replace(scene, targets)

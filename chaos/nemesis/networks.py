@@ -15,7 +15,7 @@ from ottla.chaos.nemesis.scene import Scene
 from ottla.chaos.ports import WHOLE, LinkFault, Means
 
 CUT: Final = LinkFault(is_cut=True)
-_RESET: Final = LinkFault(is_reset=True)
+RESET: Final = LinkFault(is_reset=True)
 Ways = Iterable[tuple[int, int]]
 
 
@@ -115,7 +115,7 @@ def client_resets(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterato
             # First the answers are held back: what is on its way then has happened already.
             scene.backend.set_client_link(node, WHOLE, CUT)
             scene.last(scene.dice.uniform(0.0, 0.1))
-            scene.backend.set_client_link(node, _RESET, _RESET)
+            scene.backend.set_client_link(node, RESET, RESET)
             scene.backend.set_client_link(node, WHOLE, WHOLE)
         scene.last(scene.dice.uniform(0.05, 0.4))
     yield

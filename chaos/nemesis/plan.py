@@ -21,6 +21,8 @@ class Target(Enum):
     CONTROLLER = "controller"
     OTHER_CONTROLLER = "other controller"
     CONTROLLERS = "controllers"
+    # Who coordinates a group of the workload.
+    COORDINATOR = "coordinator"
     ANY = "any"
     TWO = "two"
     ALL = "all"

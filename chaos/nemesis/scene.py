@@ -16,7 +16,7 @@ from ottla.chaos.clock import NeverHappenedError, let_pass, now_ns, wait_until
 from ottla.chaos.evidence import FaultEvent
 from ottla.chaos.history import Place
 from ottla.chaos.nemesis.plan import Target
-from ottla.chaos.nemesis.view import Seen, View, look, newest
+from ottla.chaos.nemesis.view import Seen, View, coordinator_of, look, newest
 from ottla.chaos.ports import Backend, HarnessError
 
 INJECT: Final = "inject"
@@ -31,10 +31,18 @@ Tell = Callable[[FaultEvent], None]
 class Scene:
     """What is there to be broken."""
 
-    def __init__(self, backend: Backend, topics: Collection[str], dice: Random, tell: Tell) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        topics: Collection[str],
+        dice: Random,
+        tell: Tell,
+        groups: Collection[str] = (),
+    ) -> None:
         self.backend: Final = backend
         self.dice: Final = dice
         self.topics = list(topics)
+        self._groups: Final = sorted(groups)
         self._tell: Final = tell
         # Nodes that hang by intention: they are not asked.
         self.paused: Final = set[int]()
@@ -86,6 +94,21 @@ class Scene:
         self._wait(holds, "a controller is active")
         return found[0]
 
+    def coordinator(self) -> int:
+        """Return who coordinates a group, drawn by lot, by what nodes say now."""
+        if not self._groups:
+            raise HarnessError("nobody could be chosen: the workload has no groups")
+        group, found = self.dice.choice(self._groups), list[int]()
+
+        def holds() -> bool:
+            asked = [node for node in self.running if node not in self.paused]
+            told = (coordinator_of(self.backend.inside(node), group) for node in asked)
+            found[:] = [one for one in told if one in asked]
+            return bool(found)
+
+        self._wait(holds, f"{group} has a coordinator")
+        return found[0]
+
     def _wait(self, holds: Callable[[], bool], what: str) -> None:
         try:
             wait_until(holds, _CHOICE_DEADLINE_S, what)
@@ -106,6 +129,8 @@ class Scene:
             case Target.OTHER_CONTROLLER:
                 active = self.controller()
                 return (self.dice.choice([n for n in self.backend.controllers if n != active]),)
+            case Target.COORDINATOR:
+                return (self.coordinator(),)
             case Target.CONTROLLERS:
                 return self.backend.controllers
             case Target.ANY:

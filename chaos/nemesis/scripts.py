@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from ottla.chaos.clock import NeverHappenedError, wait_until
 from ottla.chaos.history import Place
 from ottla.chaos.nemesis.admin import elect_unclean
 from ottla.chaos.nemesis.kind import Kind
-from ottla.chaos.nemesis.networks import CUT, between, set_ways
+from ottla.chaos.nemesis.networks import CUT, RESET, between, set_ways
 from ottla.chaos.nemesis.nodes import go_on, hang
 from ottla.chaos.nemesis.plan import Step
 from ottla.chaos.nemesis.scene import HEAL, INJECT, NOTE, Scene
@@ -42,11 +43,14 @@ def _told(scene: Scene, fault: str, targets: Sequence[int]) -> Iterator[None]:
         scene.tell(fault, HEAL, targets)
 
 
-def _wait_or_tell(scene: Scene, holds: Callable[[], bool], what: str) -> None:
+def _wait_or_tell(
+    scene: Scene, holds: Callable[[], bool], what: str, *, is_needed: bool = True
+) -> None:
+    """Wait for a while, and tell if it was in vain; without what is needed the story is another."""
     try:
         wait_until(holds, _SHRINK_S, what)
     except NeverHappenedError:
-        scene.tell("never", NOTE, what=what)
+        scene.tell("never", NOTE, what=what, is_needed=is_needed)
 
 
 def power_then_kill(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
@@ -108,7 +112,9 @@ def last_standing(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterato
         _wait_or_tell(scene, lambda: first not in _isr(scene, place), f"{first} is out of sync")
         with _told(scene, "isolate", [second]):
             _cut_off(scene, [second])
-            _wait_or_tell(scene, lambda: second not in _isr(scene, place), f"{second} is out")
+            # Where brokers vote too, nobody is left who could write that down.
+            is_out = partial(_is_out, scene, seen.leader, place, second)
+            _wait_or_tell(scene, is_out, f"{second} is out", is_needed=False)
             scene.last(step.for_s)
             scene.tell("power", INJECT, [seen.leader])
             scene.backend.cut_power([seen.leader])
@@ -143,6 +149,83 @@ def heirs(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
             scene.tell("kill", HEAL, [node])
 
 
+def early_joiner(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
+    """A new leader does not know yet how far the old one had acknowledged (rule 37).
+
+    1. The third hears nothing more, and leaves the in-sync set: the leader and its heir go on.
+    2. The leader dies before its heir has heard of the high watermark.
+    3. The third asks the heir for more. It holds all up to the high watermark that the heir knows,
+       and lacks what was acknowledged since: it must not be taken in.
+    4. As soon as it is in sync, whenever that is, the heir dies.
+    """
+    place, seen = _chosen(scene)
+    heir, third = scene.dice.sample([one for one in seen.replicas if one != seen.leader], k=2)
+    late = LinkFault(delay_ms=int(step.facts.get("news_ms", 700)))
+    slow = LinkFault(delay_ms=int(step.facts.get("delay_ms", 900)))
+    with _told(scene, "isolate", [third]):
+        set_ways(scene, [(seen.leader, heir)], late)
+        scene.last(step.for_s)
+        set_ways(scene, between([third], [seen.leader, heir]), CUT)
+        _wait_or_tell(scene, partial(_is_out, scene, seen.leader, place, third), f"{third} is out")
+        scene.tell("kill", INJECT, [seen.leader])
+        scene.backend.kill([seen.leader])
+        # What the leader sent is on its way no more.
+        set_ways(scene, between([seen.leader], [heir, third]), RESET)
+    with _told(scene, "weather", [heir, third]):
+        _wait_or_tell(scene, lambda: _leads(scene, heir, place), f"{heir} leads {place}")
+        set_ways(scene, [(heir, third)], slow)
+        set_ways(scene, [(third, heir)], WHOLE)
+        _wait_or_tell(
+            scene, lambda: third in _isr_at(scene, heir, place), f"{third} is in sync with {heir}"
+        )
+        set_ways(scene, between([heir], [third]), RESET)
+        scene.tell("kill", INJECT, [heir])
+        scene.backend.kill([heir])
+    set_ways(scene, between(seen.replicas, seen.replicas), WHOLE)
+    yield
+    for node in (seen.leader, heir):
+        scene.begin([node])
+        scene.tell("kill", HEAL, [node])
+
+
+def slow_then_dark(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
+    """Copies sync slowly; all lose power; the leader, which had synced, is back last (rule 47).
+
+    What was acknowledged must be on the disks of those who lead now.
+    """
+    place, seen = _chosen(scene)
+    copies = [one for one in seen.replicas if one != seen.leader]
+    with _told(scene, "disk-slow", copies):
+        for node in copies:
+            scene.backend.set_faults(node, [f"slow_sync_ms={int(step.facts.get('sync_ms', 300))}"])
+        scene.last(float(step.facts.get("slow_s", 3)))
+        scene.tell("power", INJECT, scene.everybody)
+        scene.backend.cut_power(scene.everybody)
+    scene.begin([one for one in scene.everybody if one != seen.leader])
+    scene.wait_ready(copies)
+    for node in copies:
+        scene.backend.set_faults(node, ())
+    _wait_or_tell(scene, lambda: _heir(scene, place, seen.leader) is not None, "a copy leads")
+    yield
+    scene.begin([seen.leader])
+    scene.tell("power", HEAL, scene.everybody)
+
+
+def _leads(scene: Scene, node: int, place: Place) -> bool:
+    told = scene.views().get(node, {}).get(place)
+    return told is not None and told.leader == node
+
+
+def _is_out(scene: Scene, leader: int, place: Place, node: int) -> bool:
+    return node not in _isr_at(scene, leader, place)
+
+
+def _isr_at(scene: Scene, node: int, place: Place) -> tuple[int, ...]:
+    """Return who is in sync as one node says, who leads."""
+    told = scene.views().get(node, {}).get(place)
+    return () if told is None else told.isr
+
+
 def _heir(scene: Scene, place: Place, dead: int) -> int | None:
     """Return who leads next, as soon as anybody says so; None: nobody did for long."""
 
@@ -153,6 +236,36 @@ def _heir(scene: Scene, place: Place, dead: int) -> int | None:
     _wait_or_tell(scene, holds, f"somebody leads {place}")
     now = scene.view().get(place)
     return None if now is None or now.leader in (-1, dead) else now.leader
+
+
+def wiped_heir(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
+    """One that may lead comes back on an empty disk, and the one that has everything is away.
+
+    1. The third dies, then the heir, then the leader: the heir had all that was acknowledged.
+    2. The heir comes back without its disk: its name may lead, and that is all it has (rule 54).
+    3. The third comes back, and must not follow anybody below what it holds (rule 44).
+    """
+    place, seen = _chosen(scene)
+    heir, third = scene.dice.sample([one for one in seen.replicas if one != seen.leader], k=2)
+    gone = (third, heir, seen.leader)
+    for node in (third, heir):
+        scene.tell("kill", INJECT, [node])
+        scene.backend.kill([node])
+        is_out = partial(_is_out, scene, seen.leader, place, node)
+        _wait_or_tell(scene, is_out, f"{node} is out")
+    scene.tell("kill", INJECT, [seen.leader])
+    scene.backend.kill([seen.leader])
+    with _told(scene, "wipe", [heir]):
+        scene.backend.wipe(heir)
+        scene.begin([heir])
+        scene.wait_ready([heir])
+        scene.last(step.for_s)
+        scene.begin([third])
+        scene.wait_ready([third])
+    yield
+    scene.begin([seen.leader])
+    for node in gone:
+        scene.tell("kill", HEAL, [node])
 
 
 def stale_leader(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
@@ -257,6 +370,30 @@ KINDS: Final = (
         heirs,
         (("delay_ms", 150),),
         is_script=True,
+    ),
+    Kind(
+        "early-joiner",
+        "a follower lacks what was acknowledged, its new leader does not know; then that one dies",
+        frozenset({Means.KILL, Means.LINKS, Means.WEATHER}),
+        early_joiner,
+        (("news_ms", 700), ("delay_ms", 900)),
+        is_script=True,
+    ),
+    Kind(
+        "slow-then-dark",
+        "copies are slow to sync; then all lose power, and the leader is back last",
+        frozenset({Means.DISK, Means.POWER}),
+        slow_then_dark,
+        (("sync_ms", 300), ("slow_s", 3)),
+        is_script=True,
+    ),
+    Kind(
+        "wiped-heir",
+        "one that may lead is back on an empty disk while those that have everything are away",
+        frozenset({Means.KILL, Means.WIPE}),
+        wiped_heir,
+        is_script=True,
+        needs_whole=True,
     ),
     Kind(
         "stale-leader",

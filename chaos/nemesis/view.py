@@ -13,7 +13,7 @@ from typing import Any, Final
 from ottla.chaos.history import Place
 from ottla.clients.connection import Connection
 from ottla.proto.errors import ErrorCode, OttlaError
-from ottla.proto.kafka.apis import METADATA, ApiRow
+from ottla.proto.kafka.apis import FIND_COORDINATOR, METADATA, ApiRow
 from ottla.proto.kafka.message import Message
 from ottla.proto.kafka.uuids import ZERO_UUID
 
@@ -74,6 +74,17 @@ def look(addresses: Mapping[int, str], topics: Collection[str]) -> dict[int, Vie
 
     answers = zip(addresses, asyncio.run(everybody()), strict=True)
     return {node: view_in(answer) for node, answer in answers if answer is not None}
+
+
+def coordinator_of(address: str, group: str) -> int | None:
+    """Return who coordinates a group, as a node tells it; None if it does not."""
+    fields = {"key": group, "key_type": 0, "coordinator_keys": [group]}
+    answer = ask(address, FIND_COORDINATOR, fields, _ANSWER_S)
+    if answer is None:
+        return None
+    told = answer.get("coordinators")
+    found = told[0] if told else answer
+    return int(found.node_id) if found.error_code == ErrorCode.NONE else None
 
 
 def view_in(answer: Message) -> View:

@@ -45,6 +45,7 @@ def render_json(judgement: Judgement) -> str:
             for one in judgement.verdicts
         ],
         "harness_failures": list(judgement.evidence.harness_failures),
+        "doubts": list(judgement.doubts),
     }
     return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ottla.chaos.checkers.judge import judge, outcome
+from ottla.chaos.checkers.happened import places_of
+from ottla.chaos.checkers.judge import doubts, judge, outcome
 from ottla.chaos.evidence import Evidence, Outcome, Ruling, Verdict
 from ottla.chaos.figures import Figures, figures_of
 from ottla.chaos.report.series import Series, series_of
@@ -23,6 +24,8 @@ class Judgement:
     outcome: Outcome
     figures: Figures
     series: Series
+    # Why it is inconclusive, if it is.
+    doubts: Sequence[str] = ()
 
     def of(self, ruling: Ruling) -> list[Verdict]:
         return [one for one in self.verdicts if one.ruling is ruling]
@@ -47,7 +50,9 @@ class Judgement:
         if self.outcome is Outcome.FAILED:
             return f"What this test of the judge should have found was not found. {told}"
         if self.outcome is Outcome.INCONCLUSIVE:
-            return f"Too little was acknowledged, or could be judged, to say anything. {told}"
+            why = "; ".join(self.doubts[:3])
+            more = f"; and {len(self.doubts) - 3} more" if len(self.doubts) > 3 else ""
+            return f"Nothing was broken, and too little was shown to say so: {why}{more}. {told}"
         return f"Every promise that could be judged was kept. {told}"
 
     def _counted(self) -> str:
@@ -58,7 +63,9 @@ class Judgement:
             (Ruling.NOT_JUDGED, "not judged"),
         )
         told = [f"{len(found)} {word}" for ruling, word in words if (found := self.of(ruling))]
-        return f"Of {len(self.verdicts)} promises: {', '.join(told)}."
+        reached, asked = places_of(self.evidence)
+        places = f" Named places reached: {reached} of {asked}." if asked else ""
+        return f"Of {len(self.verdicts)} promises: {', '.join(told)}.{places}"
 
 
 def judge_run(evidence: Evidence) -> Judgement:
@@ -69,4 +76,5 @@ def judge_run(evidence: Evidence) -> Judgement:
         outcome(evidence, verdicts),
         figures_of(evidence),
         series_of(evidence),
+        doubts(evidence, verdicts),
     )

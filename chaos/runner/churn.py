@@ -3,6 +3,9 @@
 Each request is sent once. What is not answered stays unknown, and its topic is left alone from then
 on: it may be there or not, and nothing is claimed of it.
 
+Of the topics that outlived their story each process leaves so many, and deletes the oldest beyond:
+a mix of an hour would otherwise be one of thousands of partitions.
+
 Writes name the topic by its id: to a broker that has not heard of the deletion yet, the name alone
 would mean the topic that is gone.
 
@@ -12,6 +15,7 @@ Not here: the topics that are there all the time (`runner.py`).
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -54,6 +58,7 @@ _WRITES: Final = 3
 _LEADER_TRIES: Final = 20
 _PAUSE_S: Final = 0.05
 _MIN_ISR: Final = "min.insync.replicas"
+_LEFT: Final = 12
 
 
 @dataclass(slots=True)
@@ -89,8 +94,19 @@ class AdminChurn:
         self._is_over: Final = is_over
         self._turn = 0
         self._counter = 0
+        # Topics that are there or may be, the oldest first.
+        self._left: Final = deque[_Topic]()
         # By label: topics that are surely there, and their options.
         self.kept: Final = dict[str, dict[str, str]]()
+        self._partitions: Final = dict[str, int]()
+
+    def places(self) -> list[Place]:
+        """Return the partitions that are surely there, whatever any node says."""
+        return [
+            Place(label, partition)
+            for label in self.kept
+            for partition in range(self._partitions[label])
+        ]
 
     async def live(self) -> None:
         pace, number = Pace(self._plan.per_s), 0
@@ -99,6 +115,7 @@ class AdminChurn:
                 number += 1
                 if not await self._life(pace, f"churn-{self._plan.name}-{number}", steps):
                     return
+                await self._delete_oldest(pace)
         finally:
             await self._lines.close()
 
@@ -115,7 +132,9 @@ class AdminChurn:
                 lives += 1
                 topic = await self._create(name, lives)
             elif topic is not None:
-                topic = await self._step(topic, step)
+                before, topic = topic, await self._step(topic, step)
+                if topic is None and step is not Churn.DELETE:
+                    self._left.append(before)
             if topic is None and step is not Churn.DELETE:
                 return True
         self._keep(topic)
@@ -124,6 +143,15 @@ class AdminChurn:
     def _keep(self, topic: _Topic | None) -> None:
         if topic is not None:
             self.kept[topic.label] = topic.options
+            self._partitions[topic.label] = topic.partitions
+            self._left.append(topic)
+
+    async def _delete_oldest(self, pace: Pace) -> None:
+        while len(self._left) > _LEFT and not self._is_over():
+            await pace.due()
+            topic = self._left.popleft()
+            self.kept.pop(topic.label, None)
+            await self._step(topic, Churn.DELETE)
 
     async def _step(self, topic: _Topic, step: Churn) -> _Topic | None:
         """Return the topic as it is afterwards; None if it is gone, or nobody knows."""

@@ -42,7 +42,7 @@ _JOIN_S: Final = 30.0
 _WAKE_S: Final = 0.1
 _POLL_RECORDS: Final = 500
 _NO_GROUP: Final = "ottla-chaos"
-_QUICK: Final = {
+QUICK: Final = {
     "retry.backoff.ms": 20,
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 500,
@@ -149,7 +149,7 @@ class ForeignProducer(ForeignClient):
                 "linger.ms": 1,
                 "message.timeout.ms": _DELIVERY_MS,
                 "error_cb": self._on_error,
-                **_QUICK,
+                **QUICK,
             }
         )
 
@@ -238,7 +238,7 @@ class ForeignConsumer(ForeignClient):
                 "check.crcs": True,
                 "fetch.wait.max.ms": 100,
                 "fetch.error.backoff.ms": 50,
-                **_QUICK,
+                **QUICK,
             }
         )
         try:
@@ -254,17 +254,22 @@ class ForeignConsumer(ForeignClient):
 
     def _poll(self, consumer: Any) -> None:
         index = self._recorder.begin(self.plan.name, POLL)
-        found = consumer.consume(_POLL_RECORDS, 0.05)
-        shown, errors = list[Shown](), set[str]()
-        for one in found:
-            error = one.error()
-            if error is not None:
-                errors.add(error.name())
-                continue
-            place = Place(one.topic(), one.partition())
-            epoch = one.leader_epoch()
-            value = decode_payload(place, one.value())
-            shown.append(Shown(place, one.offset(), value, -1 if epoch is None else epoch))
+        shown, errors = consumed(consumer, 0.05)
         kind = Kind.FAIL if errors and not shown else Kind.OK
         told = "+".join(sorted(errors)) or None
         self._recorder.end(index, kind, shown=tuple(shown), error=told)
+
+
+def consumed(consumer: Any, wait_s: float) -> tuple[list[Shown], set[str]]:
+    """Return the records that come within some time, and the names of errors among them."""
+    shown, errors = list[Shown](), set[str]()
+    for one in consumer.consume(_POLL_RECORDS, wait_s):
+        error = one.error()
+        if error is not None:
+            errors.add(error.name())
+            continue
+        place = Place(one.topic(), one.partition())
+        epoch = one.leader_epoch()
+        value = decode_payload(place, one.value())
+        shown.append(Shown(place, one.offset(), value, -1 if epoch is None else epoch))
+    return shown, errors

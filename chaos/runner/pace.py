@@ -9,7 +9,10 @@ Not here: what is done.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
+
+_NAP_S: Final = 0.1
 
 
 class Pace:
@@ -25,3 +28,12 @@ class Pace:
         if self._next_s > now_s:
             await asyncio.sleep(self._next_s - now_s)
         self._next_s = max(self._next_s, now_s) + self._every_s
+
+
+async def nothing_for(seconds: float, is_over: Callable[[], bool]) -> None:
+    """Do nothing for so long, or until it is over."""
+    naps = int(seconds / _NAP_S)
+    for _ in range(naps):
+        if is_over():
+            return
+        await asyncio.sleep(_NAP_S)

@@ -1,5 +1,7 @@
 """A consumer that speaks the protocol itself, with partitions of its own and no group.
 
+A member of a group reads with one too (`raw_member.py`), which is told what to hold.
+
 A poll asks one leader for all partitions that it leads, the leaders by turns. Now and then the
 consumer goes back to records that it has read, which must be the same whoever leads by then.
 
@@ -55,8 +57,10 @@ class RawConsumer:
         self._compass: Final = Compass(book, self._lines, is_stubborn=plan.is_stubborn)
         self._recorder: Final = recorder
         self._is_over: Final = is_over
-        self._positions: Final = dict.fromkeys(plan.places, 0)
+        self._positions = dict.fromkeys(plan.places, 0)
         self._starts: Final = dict.fromkeys(plan.places, 0)
+        # Of a member: what it was given, and has been shown nothing of since.
+        self._new: Final = set[Place]()
         self._turn = 0
 
     async def live(self) -> None:
@@ -67,9 +71,23 @@ class RawConsumer:
             while not self._is_over():
                 await pace.due()
                 self._maybe_go_back(next(going_back))
-                await self._poll()
+                await self.poll()
         finally:
-            await self._lines.close()
+            await self.close()
+
+    async def close(self) -> None:
+        await self._lines.close()
+
+    @property
+    def positions(self) -> Mapping[Place, int]:
+        return self._positions
+
+    def hold(self, positions: Mapping[Place, int]) -> None:
+        """Read exactly these from now on, each from there: a group says so."""
+        self._positions = dict(positions)
+        self._starts.update({place: 0 for place in positions if place not in self._starts})
+        self._new.clear()
+        self._new.update(positions)
 
     def _assign(self, place: Place, offset: int) -> None:
         index = self._recorder.begin(self._plan.name, ASSIGN, place=place, offset=offset)
@@ -88,7 +106,7 @@ class RawConsumer:
     def _next_leader(self) -> tuple[int, dict[Place, Seen]] | None:
         """Return whose turn it is, and which of our partitions it leads."""
         led = dict[int, dict[Place, Seen]]()
-        for place in self._plan.places:
+        for place in self._positions:
             seen = self._compass.leader(place)
             if seen is not None:
                 led.setdefault(seen.leader, {})[place] = seen
@@ -98,7 +116,7 @@ class RawConsumer:
         node = sorted(led)[self._turn % len(led)]
         return node, led[node]
 
-    async def _poll(self) -> None:
+    async def poll(self) -> None:
         chosen = self._next_leader()
         if chosen is None:
             return
@@ -137,7 +155,9 @@ class RawConsumer:
                 shown += self._read(place, part.records or b"")
         kind = Kind.FAIL if errors and len(errors) == len(places) else Kind.OK
         told = "+".join(sorted({code.name for code in errors.values()})) or None
-        self._recorder.end(index, kind, shown=tuple(shown), error=told)
+        moved = tuple(sorted(self._new.intersection(one.place for one in shown)))
+        self._recorder.end(index, kind, shown=tuple(shown), error=told, rebalanced=moved)
+        self._new.difference_update(moved)
         for place, code in errors.items():
             if code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._assign(place, self._starts[place])

@@ -26,6 +26,12 @@ SEND: Final = "send"
 POLL: Final = "poll"
 ASSIGN: Final = "assign"
 ADMIN: Final = "admin"
+SUBSCRIBE: Final = "subscribe"
+OWNS: Final = "owns"
+COMMIT: Final = "commit"
+COMMITTED: Final = "committed"
+LEAVE: Final = "leave"
+CRASH: Final = "crash"
 # Over how long `rate` looks back.
 _RATE_NS: Final = 2_000_000_000
 
@@ -79,6 +85,10 @@ class Recorder:
             if event.function == SEND:
                 self._count(event)
             self._write(event)
+
+    def note(self, process: str, function: str, **fields: Any) -> None:
+        """Write down something that is done as soon as it is begun."""
+        self.end(self.begin(process, function, **fields), Kind.OK)
 
     def note_leader(self, place: Place, epoch: int, node: int) -> None:
         """Note that somebody named a leader; only the first time counts."""

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.chaos.history import Place
 from ottla.proto.errors import ErrorCode
+from ottla.proto.ids import TopicPartition
 from ottla.proto.kafka.message import Message
 from ottla.proto.kafka.uuids import UUID, ZERO_UUID
 from ottla.proto.records.build import build_batch
@@ -53,6 +54,11 @@ class Taken(NamedTuple):
     is_control: bool
     # Where its batch ends, exclusive: gaps of a compacted topic are within or behind batches.
     next_offset: int
+
+
+def place_of(partition: TopicPartition) -> Place:
+    """Return a partition as the history names it."""
+    return Place(partition.topic, partition.partition)
 
 
 # ── Metadata ──────────────────────────────────────────────────────────────────────────────────

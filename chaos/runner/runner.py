@@ -21,13 +21,18 @@ from typing import Any, Final, TypeVar
 
 from ottla.chaos.clock import now_s
 from ottla.chaos.evidence import FinalRead
+from ottla.chaos.history import Place
 from ottla.chaos.ports import HarnessError
 from ottla.chaos.runner.book import LeaderBook
 from ottla.chaos.runner.churn import AdminChurn
-from ottla.chaos.runner.final_reader import partitions_of, read_partitions
+from ottla.chaos.runner.final_reader import read_partitions
 from ottla.chaos.runner.foreign import ForeignClient, ForeignConsumer, ForeignProducer
+from ottla.chaos.runner.foreign_member import ForeignMember
+from ottla.chaos.runner.group_reader import read_groups
 from ottla.chaos.runner.lines import Lines
+from ottla.chaos.runner.own_member import OwnMember
 from ottla.chaos.runner.raw_consumer import RawConsumer
+from ottla.chaos.runner.raw_member import RawMember
 from ottla.chaos.runner.raw_producer import RawProducer
 from ottla.chaos.runner.recorder import Recorder
 from ottla.chaos.runner.requests import create_fields
@@ -94,6 +99,7 @@ class Runner:
 
     def close(self) -> None:
         if not self._thread.is_alive():
+            self._loop.close()
             return
         if not self._writers_over.is_set():
             self.stop_writers()
@@ -108,7 +114,7 @@ class Runner:
         if self._readers_over.is_set():
             return
         self._readers_over.set()
-        foreign = [one for one in self._foreign if isinstance(one, ForeignConsumer)]
+        foreign = [one for one in self._foreign if not isinstance(one, ForeignProducer)]
         for client in foreign:
             client.ask_to_stop()
         self._run(self._gather(self._readers), 2 * _STOP_S)
@@ -138,10 +144,17 @@ class Runner:
             found |= churn.kept
         return found
 
+    def final_places(self) -> list[Place]:
+        """Return their partitions, by what clients were told: nodes may have lost some since."""
+        planned = [place for topic in self._plan.topics for place in topic.places]
+        return [*planned, *(place for churn in self._churns for place in churn.places())]
+
     def final_reads(
         self, topics: Collection[str] | None, turn: int, deadline_s: float = FINAL_S
     ) -> list[FinalRead]:
         """Read whole partitions from their leaders; all topics that are there if none are named.
+
+        What groups have committed is read too, and is written into the history.
 
         The readers of the run have stopped by then: what comes may be a restart of all nodes.
         """
@@ -149,11 +162,12 @@ class Runner:
         chosen = self.final_topics() if topics is None else topics
 
         async def read() -> list[FinalRead]:
-            planned = {topic.name: topic.places for topic in self._plan.topics}
-            places = [place for name in chosen for place in planned.get(name, ())]
-            others = [name for name in chosen if name not in planned]
-            places += await partitions_of(self._addresses, others)
-            wanted = {place: self._recorder.highest(place) + 1 for place in places}
+            wanted = {
+                place: self._recorder.highest(place) + 1
+                for place in self.final_places()
+                if place.topic in chosen
+            }
+            await read_groups(self._addresses, self._plan.groups(), self._recorder, deadline_s)
             return await read_partitions(self._addresses, wanted, turn, deadline_s)
 
         return asyncio.run(read())
@@ -199,6 +213,14 @@ class Runner:
                 self._foreign.append(ForeignProducer(process, bootstrap, self._recorder))
             case Client.LIBRDKAFKA_CONSUMER:
                 self._foreign.append(ForeignConsumer(process, bootstrap, self._recorder))
+            case Client.RAW_MEMBER:
+                member = RawMember(process, self._addresses, book, self._recorder, over.is_set)
+                tasks.append(self._loop.create_task(member.live(), name=process.name))
+            case Client.OWN_MEMBER:
+                own = OwnMember(process, bootstrap, self._recorder, over.is_set)
+                tasks.append(self._loop.create_task(own.live(), name=process.name))
+            case Client.LIBRDKAFKA_MEMBER:
+                self._foreign.append(ForeignMember(process, bootstrap, self._recorder))
 
     async def _gather(self, tasks: list[asyncio.Task[None]]) -> None:
         """Wait until they have ended, cancel those that do not, and note what went wrong."""

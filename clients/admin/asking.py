@@ -6,14 +6,14 @@ Not here: what is asked (`client.py`, `groups.py`, `offsets.py`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.clients import options as rows
 from ottla.clients.clock import now_ms
 from ottla.clients.cluster import ClusterClient
 from ottla.clients.connection import error_code_of
-from ottla.clients.errors import NoCommonVersionError, NotSentError
+from ottla.clients.errors import BrokenAnswerError, NoCommonVersionError, NotSentError
 from ottla.clients.retrying import STALE_COORDINATOR, Backoff, is_retriable, is_transient
 from ottla.proto.errors import ErrorCode, OttlaError, RequestError
 from ottla.proto.kafka.apis import ApiRow
@@ -126,3 +126,17 @@ def retry_on(code: int) -> None:
     known = error_code_of(code)
     if known is not ErrorCode.NONE and (is_retriable(known) or known in _LOADING):
         raise _RefusedError(known, None)
+
+
+def retry_elsewhere(code: int) -> None:
+    """The same for a change: only if this code says that surely nothing was changed."""
+    known = error_code_of(code)
+    if known in _LOADING:
+        raise _RefusedError(known, None)
+
+
+def only(results: Sequence[Message]) -> Message:
+    """Return the outcome of the one thing that was asked for."""
+    if len(results) != 1:
+        raise BrokenAnswerError(f"a broker answered one question with {len(results)} results.")
+    return results[0]

@@ -20,6 +20,7 @@ from ottla.clients.admin.answers import (
 )
 from ottla.clients.admin.asking import Outcome
 from ottla.clients.admin.client import AsyncAdmin
+from ottla.clients.consumer.record import OffsetAndMetadata
 from ottla.clients.loop_thread import LoopThread
 from ottla.clients.metadata import TopicInfo
 from ottla.proto.errors import RequestError
@@ -107,3 +108,13 @@ class Admin:
 
     def list_group_offsets(self, name: str) -> dict[TopicPartition, CommittedOffset]:
         return self._thread.run(self._admin.list_group_offsets(name))
+
+    def alter_group_offsets(
+        self, name: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    ) -> dict[TopicPartition, Outcome]:
+        return self._thread.run(self._admin.alter_group_offsets(name, offsets))
+
+    def delete_group_offsets(
+        self, name: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Outcome]:
+        return self._thread.run(self._admin.delete_group_offsets(name, partitions))

@@ -33,10 +33,11 @@ from ottla.clients.admin.asking import Asker, Outcome, refusal_of
 from ottla.clients.admin.groups import Groups
 from ottla.clients.admin.offsets import Offsets
 from ottla.clients.cluster import ClusterClient
+from ottla.clients.consumer.record import OffsetAndMetadata
 from ottla.clients.errors import ClientClosedError
 from ottla.clients.metadata import BrokerInfo, MetadataCache, TopicInfo
 from ottla.clients.options import Role, read_options
-from ottla.proto.errors import ErrorCode, RequestError
+from ottla.proto.errors import ConfigError, ErrorCode, RequestError
 from ottla.proto.ids import TopicPartition
 from ottla.proto.kafka.apis import (
     CREATE_PARTITIONS,
@@ -258,6 +259,19 @@ class AsyncAdmin:
         """Return everything that a group has committed."""
         return await Groups(self._asking()).offsets(name)
 
+    async def alter_group_offsets(
+        self, name: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    ) -> dict[TopicPartition, Outcome]:
+        """Set where a group without members goes on; one that is not there is made."""
+        wanted = {one: _offset(one, offset) for one, offset in offsets.items()}
+        return await Groups(self._asking()).alter_offsets(name, wanted)
+
+    async def delete_group_offsets(
+        self, name: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Outcome]:
+        """Forget where a group was, in topics that none of its members reads."""
+        return await Groups(self._asking()).delete_offsets(name, list(partitions))
+
     def _asking(self) -> Asker:
         if self._is_closed:
             raise ClientClosedError("the client is closed.")
@@ -265,6 +279,13 @@ class AsyncAdmin:
             timeout_s = self._options.value_of(rows.DEFAULT_API_TIMEOUT_MS) / 1000
             self._asker = Asker(ClusterClient(self._options), timeout_s)
         return self._asker
+
+
+def _offset(partition: TopicPartition, offset: int | OffsetAndMetadata) -> OffsetAndMetadata:
+    whole = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+    if whole.offset < 0:
+        raise ConfigError(f"{partition}: an offset is 0 or more, not {whole.offset}.")
+    return whole
 
 
 def _created(told: Message) -> CreatedTopic:

@@ -1,4 +1,4 @@
-"""Consumer groups: which there are, who is in them, what they committed.
+"""Consumer groups: which there are, who is in them, what they committed; and changing that.
 
 A group is asked of its coordinator. All brokers together know all groups.
 
@@ -8,41 +8,70 @@ Not here: being a member.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.clients.admin.answers import CommittedOffset, GroupInfo, GroupListing, GroupMember
-from ottla.clients.admin.asking import Asker, Outcome, refusal_of, retry_on
+from ottla.clients.admin.asking import (
+    Asker,
+    Outcome,
+    only,
+    refusal_of,
+    retry_elsewhere,
+    retry_on,
+)
+from ottla.clients.connection import error_code_of
+from ottla.clients.consumer.protocol import partitions_by_topic
+from ottla.clients.consumer.record import OffsetAndMetadata
+from ottla.clients.consumer.requests import (
+    COMMIT_VERSION_MAX,
+    OFFSET_FETCH_VERSION_MAX,
+    commit_errors,
+    commit_fields,
+    committed_of,
+    offset_fetch_fields,
+)
 from ottla.clients.errors import NotSentError
 from ottla.clients.retrying import is_transient
-from ottla.proto.errors import OttlaError, RequestError
+from ottla.proto.errors import ErrorCode, OttlaError, RequestError
 from ottla.proto.ids import TopicPartition
-from ottla.proto.kafka.apis import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS, OFFSET_FETCH
+from ottla.proto.kafka.apis import (
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    ApiRow,
+)
 from ottla.proto.kafka.message import Message
 
-# From 8 on several groups are asked for at once; from 10 on topics have ids and no names.
-_OFFSET_FETCH_VERSION_MAX: Final = 9
+_DEAD: Final = "Dead"
 
 
 class Groups:
-    """Questions about groups."""
+    """Questions about groups, and changes from outside of them."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker: Final = asker
 
     async def all(self) -> list[GroupListing]:
-        await self._asker.cluster.start(self._asker.request_timeout_ms / 1000)
-        found = dict[str, GroupListing]()
-        for node_id in tuple(self._asker.cluster.metadata.brokers):
-            fields = dict[str, Any](states_filter=[], types_filter=[])
-            answer = await self._asker.look(LIST_GROUPS, fields, node_id=node_id)
-            refusal = refusal_of(answer)
-            if refusal is not None:
-                raise refusal
-            for one in answer.groups:
-                state = one.get("group_state", "")
-                found[one.group_id] = GroupListing(one.group_id, one.protocol_type, state)
-        return [found[name] for name in sorted(found)]
+        fields = dict[str, Any](states_filter=[], types_filter=[])
+
+        async def once() -> dict[str, GroupListing]:
+            # All again after a failure: the groups of a node that died are another's now.
+            found = dict[str, GroupListing]()
+            for node_id in tuple(self._asker.cluster.metadata.brokers):
+                answer = await self._asker.cluster.call(node_id, LIST_GROUPS, fields)
+                retry_on(answer.error_code)
+                refusal = refusal_of(answer)
+                if refusal is not None:
+                    raise refusal
+                found |= {one.group_id: _listing(one) for one in answer.groups}
+            return found
+
+        listed: dict[str, GroupListing] = await self._asker.patiently(once, is_transient)
+        return [listed[name] for name in sorted(listed)]
 
     async def describe(self, names: Sequence[str]) -> dict[str, GroupInfo | RequestError]:
         answers = await asyncio.gather(*map(self._describe, names))
@@ -53,9 +82,13 @@ class Groups:
 
         async def once() -> GroupInfo | RequestError:
             answer = await self._ask(name, DESCRIBE_GROUPS, fields)
-            (told,) = answer.groups
+            told = only(answer.groups)
             retry_on(told.error_code)
-            return refusal_of(told) or _group(told)
+            refusal = refusal_of(told)
+            if refusal is None and told.group_state == _DEAD:
+                # What brokers say of a group that is not there, before version 6.
+                return RequestError(ErrorCode.GROUP_ID_NOT_FOUND)
+            return refusal or _group(told)
 
         found: GroupInfo | RequestError = await self._answer_of(once, is_transient)
         return found
@@ -67,37 +100,79 @@ class Groups:
     async def _delete(self, name: str) -> Outcome:
         async def once() -> Outcome:
             answer = await self._ask(name, DELETE_GROUPS, {"groups_names": [name]})
-            (told,) = answer.results
-            retry_on(told.error_code)
+            told = only(answer.results)
+            retry_elsewhere(told.error_code)
             return refusal_of(told)
 
-        done: Outcome = await self._answer_of(once, lambda error: isinstance(error, NotSentError))
+        done: Outcome = await self._answer_of(once, _never_left)
         return done
 
     async def offsets(self, name: str) -> dict[TopicPartition, CommittedOffset]:
-        wanted = {"group_id": name, "member_id": None, "member_epoch": -1, "topics": None}
-        fields = {**wanted, "groups": [wanted], "require_stable": False}
+        fields = offset_fetch_fields(name, None, stable=False)
 
         async def once() -> dict[TopicPartition, CommittedOffset]:
-            node_id = await self._asker.coordinator(name)
-            connection = await self._asker.cluster.connection(node_id)
-            version = min(connection.version_of(OFFSET_FETCH), _OFFSET_FETCH_VERSION_MAX)
-            answer = await connection.call(OFFSET_FETCH, fields, version)
-            told = answer.groups[0] if answer.get("groups") else answer
-            retry_on(told.get("error_code", 0))
-            refusal = refusal_of(told) if told.get("error_code") else None
-            if refusal is not None:
-                raise refusal
-            return _committed(told)
+            answer = await self._ask(name, OFFSET_FETCH, fields, OFFSET_FETCH_VERSION_MAX)
+            told = committed_of(answer)
+            retry_on(told.code)
+            if told.code is not ErrorCode.NONE:
+                raise RequestError(told.code)
+            return {
+                one: CommittedOffset(at.offset, at.leader_epoch, at.metadata)
+                for one, at in told.offsets.items()
+            }
 
         found: dict[TopicPartition, CommittedOffset] = await self._asker.patiently(
             once, is_transient
         )
         return found
 
-    async def _ask(self, group: str, row: Any, fields: dict[str, Any]) -> Message:
+    async def alter_offsets(
+        self, name: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, Outcome]:
+        identity = {"generation_id": -1, "member_id": "", "group_instance_id": None}
+        fields = commit_fields({"group_id": name, **identity}, offsets)
+
+        async def once() -> dict[TopicPartition, Outcome]:
+            answer = await self._ask(name, OFFSET_COMMIT, fields, COMMIT_VERSION_MAX)
+            codes = commit_errors(answer)
+            for code in codes.values():
+                retry_elsewhere(code)
+            return {one: _outcome(codes.get(one)) for one in offsets}
+
+        done: dict[TopicPartition, Outcome] = {}
+        if offsets:
+            done = await self._asker.patiently(once, _never_left)
+        return done
+
+    async def delete_offsets(
+        self, name: str, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, Outcome]:
+        topics = [
+            {"name": topic, "partitions": [{"partition_index": one} for one in numbers]}
+            for topic, numbers in partitions_by_topic(partitions).items()
+        ]
+
+        async def once() -> dict[TopicPartition, Outcome]:
+            answer = await self._ask(name, OFFSET_DELETE, {"group_id": name, "topics": topics})
+            retry_elsewhere(answer.error_code)
+            refusal = refusal_of(answer)
+            if refusal is not None:
+                raise refusal
+            codes = commit_errors(answer)
+            return {one: _outcome(codes.get(one)) for one in partitions}
+
+        done: dict[TopicPartition, Outcome] = await self._asker.patiently(once, _never_left)
+        return done
+
+    async def _ask(
+        self, group: str, row: ApiRow, fields: Mapping[str, Any], version_max: int | None = None
+    ) -> Message:
         node_id = await self._asker.coordinator(group)
-        return await self._asker.cluster.call(node_id, row, fields)
+        connection = await self._asker.cluster.connection(node_id)
+        version = connection.version_of(row)
+        if version_max is not None:
+            version = min(version, version_max)
+        return await self._asker.cluster.call(node_id, row, fields, version)
 
     async def _answer_of(
         self, once: Callable[[], Awaitable[Any]], may_repeat: Callable[[OttlaError], bool]
@@ -106,6 +181,21 @@ class Groups:
             return await self._asker.patiently(once, may_repeat)
         except RequestError as error:
             return error
+
+
+def _never_left(error: OttlaError) -> bool:
+    return isinstance(error, NotSentError)
+
+
+def _outcome(number: int | None) -> Outcome:
+    """Return what a code of one partition says; None is for one that was not spoken of."""
+    if number == ErrorCode.NONE:
+        return None
+    return RequestError(ErrorCode.UNKNOWN_SERVER_ERROR if number is None else error_code_of(number))
+
+
+def _listing(told: Message) -> GroupListing:
+    return GroupListing(told.group_id, told.protocol_type, told.get("group_state", ""))
 
 
 def _group(told: Message) -> GroupInfo:
@@ -123,14 +213,3 @@ def _group(told: Message) -> GroupInfo:
     return GroupInfo(
         told.group_id, told.group_state, told.protocol_type, told.protocol_data, members
     )
-
-
-def _committed(told: Message) -> dict[TopicPartition, CommittedOffset]:
-    return {
-        TopicPartition(topic.name, part.partition_index): CommittedOffset(
-            part.committed_offset, part.get("committed_leader_epoch", -1), part.metadata or ""
-        )
-        for topic in told.topics
-        for part in topic.partitions
-        if part.committed_offset >= 0
-    }

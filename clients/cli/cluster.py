@@ -149,6 +149,17 @@ async def open_cluster(bootstrap: Sequence[Address]) -> AsyncIterator[Cluster]:
         await cluster.close()
 
 
+async def require_somebody(bootstrap: Sequence[Address]) -> None:
+    """Raise `NobodyThereError` at once; our clients would try until their time is over."""
+    await (await _open_first(bootstrap)).close()
+
+
+async def require_topic(bootstrap: Sequence[Address], topic: str) -> None:
+    """Raise `NobodyThereError` or `NoTopicError` at once, as `require_somebody` does."""
+    async with open_cluster(bootstrap) as cluster:
+        await cluster.topic(topic)
+
+
 async def _open_first(bootstrap: Sequence[Address]) -> Connection:
     reasons = list[str]()
     for address in bootstrap:

@@ -1,50 +1,55 @@
 """`ottla consume`: prints the records of a topic, until it is told to stop.
 
-All partitions are read, or one; those that are added later are not. Order holds within a partition.
+All partitions are read, or one; those that are added later are not. With --group, the members of
+the group share them out, also those that are added later, and go on where the group stopped. Order
+holds within a partition.
 
 R1  exit code 0 if it ended as it was asked to: by --max-messages, at the end, after silence while
     a broker was there to speak, or by Ctrl-C when it was asked to go on for ever
 R2  a record is printed as it is, byte for byte, and a newline after it
+R3  a group's position is behind what was printed, and never behind what was not
 
-Not here: what a record looks like (`text.py`), where reading begins (`positions.py`), and groups,
-which are not there yet.
+Not here: what a record looks like (`text.py`), where reading begins (`positions.py`), and reading
+itself (`reading.py`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import click
-from confluent_kafka import (
-    TIMESTAMP_NOT_AVAILABLE,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
 
-from ottla.clients.cli.librdkafka import sentence_of, settings
 from ottla.clients.cli.options import for_clients, old_spelling, run
 from ottla.clients.cli.output import complain, reader_is_gone
-from ottla.clients.cli.positions import ReadError, find_positions, parse_start
+from ottla.clients.cli.positions import (
+    Found,
+    ReadError,
+    find_positions,
+    find_topic,
+    parse_start,
+)
+from ottla.clients.cli.reading import (
+    AT_ONCE,
+    Reader,
+    Trouble,
+    Wish,
+    is_somebody_there,
+    wish_to_stop,
+)
 from ottla.clients.cli.text import DEFAULT_FORMAT, Printed, as_json, parse_template
 from ottla.clients.cli.text import NULL_TEXT as _NULL
+from ottla.clients.consumer.record import Record
 from ottla.proto.errors import ConfigError
+from ottla.proto.ids import TopicPartition
 from ottla.proto.options.endpoints import Address
-from ottla.proto.options.option import shown_name
 
-_POLL_S: Final = 0.1
-_AT_ONCE: Final = 500
-# How long a broker may take to say that it is there.
-_PROBE_S: Final = 3.0
 _EXIT_FAILED: Final = 1
 _EXIT_INTERRUPTED: Final = 130
 _EXIT_READER_GONE: Final = 141
-# librdkafka wants a name even where no group is joined. Nothing is ever stored under it.
-_NO_GROUP: Final = "ottla-consume"
+Render = Callable[[Printed], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,10 @@ class _Until:
     records_max: int | None
     silence_s: float | None
     at_end: bool
+
+    @property
+    def is_endless(self) -> bool:
+        return self.records_max is None and not self.at_end
 
 
 @click.command()
@@ -84,7 +93,11 @@ class _Until:
     r"{size}, \t, \n. A newline is added.",
 )
 @click.option("--null-marker", default=_NULL, show_default=True, help="What null is printed as.")
-@click.option("--group", help="Not there yet.", hidden=True)
+@click.option(
+    "--group",
+    help="Share partitions with the others of this group, and go on where it stopped. Where it "
+    "has been nowhere: from now on, or with --from-beginning from the first record.",
+)
 @old_spelling("--topic", instead="say the name alone: `ottla consume NAME`.")
 @old_spelling("--timeout-ms", instead="say --timeout SECONDS.")
 @old_spelling("--property", "--consumer-property", instead="say --format '{key} {value}'.")
@@ -104,130 +117,109 @@ def consume(
     group: str | None,
 ) -> None:
     """Print the records of TOPIC, from now on unless told otherwise."""
-    if group is not None:
-        raise ConfigError(
-            "--group: consumer groups are not there yet; without it all partitions are read, and "
-            "no position is kept."
-        )
-    start = parse_start(offset, from_beginning=from_beginning, partition=partition)
     render = _as_line if as_json else parse_template(template, null=null_marker).render
-    positions = run(find_positions(bootstrap, topic, partition, start))
-    consumer = Consumer(
-        settings(
-            bootstrap,
-            group_id=_NO_GROUP,
-            enable_auto_commit=False,
-            enable_auto_offset_store=False,
-            enable_partition_eof=True,
-            auto_offset_reset="error",
-            isolation_level="read_uncommitted",
-            check_crcs=True,
-            fetch_queue_backoff_ms=10,
-            error_cb=_tell_trouble(silence_s),
-        )
-    )
     until = _Until(max_messages, silence_s, until_end)
-    try:
-        consumer.assign([TopicPartition(topic, at, offset) for at, offset in positions.items()])
-        is_complete = _print_all(consumer, len(positions), until, render)
-    except KafkaException as error:
-        raise ReadError(f"{shown_name(topic)}: {sentence_of(error.args[0])}") from None
-    except KeyboardInterrupt:
+    if group is None:
+        start = parse_start(offset, from_beginning=from_beginning, partition=partition)
+        found = run(find_positions(bootstrap, topic, partition, start))
+    else:
+        _require_no_place(group, offset, partition)
+        found = run(find_topic(bootstrap, topic))
+    # By hand, offsets are known: one that is gone is told and not replaced.
+    reset = "none" if group is None else "earliest" if from_beginning else "latest"
+    with wish_to_stop() as wish, Reader(bootstrap, group, reset) as reader:
+        if group is None:
+            reader.begin({TopicPartition(topic, at): one for at, one in found.positions.items()})
+        else:
+            reader.join(topic)
+        count = _print_all(reader, found, until, render, wish)
+        why_not = reader.finish()
+    _end(count, until, wish, why_not)
+
+
+def _require_no_place(group: str, offset: str | None, partition: int | None) -> None:
+    if not group:
+        raise ConfigError("--group: a group has a name.")
+    if partition is not None:
+        raise ConfigError("--group shares partitions out by itself: leave --partition away.")
+    if offset is not None:
+        raise ConfigError(
+            "--group goes on where the group stopped: leave --offset away, or move the group with "
+            "`ottla groups reset`."
+        )
+
+
+def _end(count: int, until: _Until, wish: Wish, why_not: str | None) -> None:
+    """End with the exit code that says whether it was done (R1)."""
+    leave = click.get_current_context().exit
+    if why_not is not None:
+        complain(f"the group's position was not committed: {why_not}")
+        leave(_EXIT_FAILED)
+    if wish.is_over:
         # Somebody who asked for everything to come has said when it was enough.
-        is_endless = max_messages is None and not until_end
-        click.get_current_context().exit(0 if is_endless else _EXIT_INTERRUPTED)
-    finally:
-        consumer.close()
-    if not is_complete:
-        complain(f"there were fewer than {max_messages} records.")
-        click.get_current_context().exit(_EXIT_FAILED)
+        leave(0 if until.is_endless else _EXIT_INTERRUPTED)
+    if until.records_max is not None and count < until.records_max:
+        complain(f"there were fewer than {until.records_max} records.")
+        leave(_EXIT_FAILED)
 
 
 def _as_line(record: Printed) -> bytes:
     return json.dumps(as_json(record), ensure_ascii=False).encode()
 
 
-def _tell_trouble(silence_s: float | None) -> Callable[[KafkaError], None]:
-    """Return what tells once that nobody can be reached; it goes on trying by itself."""
-    was_told = False
-    until = "Ctrl-C" if silence_s is None else "--timeout is over"
-
-    def tell(error: KafkaError) -> None:
-        nonlocal was_told
-        if error.code() == KafkaError._ALL_BROKERS_DOWN and not was_told:
-            was_told = True
-            complain(f"no broker can be reached any more; trying again until {until}.")
-
-    return tell
-
-
-def _print_all(
-    consumer: Any, partition_count: int, until: _Until, render: Callable[[Printed], bytes]
-) -> bool:
-    """Print until it is enough; return false if fewer came than were asked for."""
-    printed, silent_polls = 0, 0
-    ended = set[int]()
-    while until.records_max is None or printed < until.records_max:
-        left = _AT_ONCE if until.records_max is None else until.records_max - printed
-        events = _next_events(consumer, min(left, _AT_ONCE))
-        # No clock is needed: a poll that brings nothing has lasted its whole time.
-        silent_polls = 0 if events else silent_polls + 1
-        records = [_printed(event) for event in events if not _is_end(event, ended)]
+def _print_all(reader: Reader, found: Found, until: _Until, render: Render, wish: Wish) -> int:
+    """Print until it is enough; return how many there were."""
+    trouble = Trouble("Ctrl-C" if until.silence_s is None else "--timeout is over")
+    printed = 0
+    while not wish.is_over and (until.records_max is None or printed < until.records_max):
+        left = AT_ONCE if until.records_max is None else until.records_max - printed
+        records = reader.take(left)
         if records:
-            click.echo(b"".join(render(record) + b"\n" for record in records), nl=False)
+            _print(records, render)
             printed += len(records)
-        elif reader_is_gone():
-            # `… | head -1` has its line, and the next record may never come.
-            click.get_current_context().exit(_EXIT_READER_GONE)
-        is_at_end = until.at_end and len(ended) == partition_count
-        if is_at_end or _is_silent(consumer, silent_polls, until.silence_s):
-            return until.records_max is None or printed >= until.records_max
-    return True
+            reader.printed()
+        else:
+            _look_around(reader, trouble)
+        if until.at_end and reader.is_at_end(records):
+            break
+        if _is_silent(reader, found.brokers, until.silence_s, trouble):
+            break
+    return printed
 
 
-def _is_silent(consumer: Any, silent_polls: int, silence_s: float | None) -> bool:
+def _print(records: Sequence[Record], render: Render) -> None:
+    click.echo(b"".join(render(_printed(one)) + b"\n" for one in records), nl=False)
+
+
+def _look_around(reader: Reader, trouble: Trouble) -> None:
+    """See whether anybody is there at both ends, while no record comes."""
+    if reader.failures():
+        trouble.tell()
+    if reader_is_gone():
+        # `… | head -1` has its line, and the next record may never come.
+        reader.finish()
+        click.get_current_context().exit(_EXIT_READER_GONE)
+
+
+def _is_silent(
+    reader: Reader, brokers: Sequence[Address], silence_s: float | None, trouble: Trouble
+) -> bool:
     """Return whether it has been silent for long enough, or raise if nobody is there to speak."""
-    if silence_s is None or silent_polls * _POLL_S < silence_s:
+    if silence_s is None or reader.silent_ms() < silence_s * 1000:
         return False
-    try:
-        consumer.list_topics(timeout=_PROBE_S)
-    except KafkaException:
-        raise ReadError(
-            f"nothing came for {silence_s:g} s, and no broker can be reached."
-        ) from None
+    if not is_somebody_there(brokers):
+        trouble.tell()
+        raise ReadError(f"nothing came for {silence_s:g} s, and no broker can be reached.")
     return True
 
 
-def _next_events(consumer: Any, count_max: int) -> list[Any]:
-    first = consumer.poll(_POLL_S)
-    if first is None:
-        return []
-    return [first, *(consumer.consume(count_max - 1, timeout=0) if count_max > 1 else ())]
-
-
-def _is_end(event: Any, ended: set[int]) -> bool:
-    """Return whether it is no record but the news that a partition ends here."""
-    error = event.error()
-    if error is None:
-        ended.discard(event.partition())
-        return False
-    if error.code() == KafkaError._PARTITION_EOF:
-        ended.add(event.partition())
-        return True
-    if error.retriable() or error.code() == KafkaError._TRANSPORT:
-        # It tries again by itself.
-        return True
-    raise KafkaException(error)
-
-
-def _printed(event: Any) -> Printed:
-    kind, timestamp_ms = event.timestamp()
+def _printed(record: Record) -> Printed:
     return Printed(
-        topic=event.topic(),
-        partition=event.partition(),
-        offset=event.offset(),
-        timestamp_ms=None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
-        key=event.key(),
-        value=event.value(),
-        headers=event.headers() or (),
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        timestamp_ms=None if record.timestamp_ms < 0 else record.timestamp_ms,
+        key=record.key,
+        value=record.value,
+        headers=record.headers,
     )

@@ -1,17 +1,17 @@
 """`ottla perf`: how many records a cluster takes, and how long one is on its way.
 
 `produce` sends as fast as it can, and measures one record in a hundred from `send` to its
-acknowledgement; `latency` sends one record at a time. On a terminal the figures are shown as they
-grow. They are of this machine, this moment and our own producer, which is written in Python.
+acknowledgement; `latency` sends one record at a time; `consume` reads from the beginning, and
+measures how long each batch of records was waited for. On a terminal the figures are shown as they
+grow. They are of this machine, this moment and our own clients, which are written in Python.
 
-P1  exit code 0 only if every record was acknowledged (with --acks 0: sent)
+P1  exit code 0 only if every record was acknowledged (with --acks 0: sent), or read
 
 Not here: comparing clients (`bench/clients.py`).
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,20 +19,26 @@ from typing import Any, Final
 
 import click
 
-from ottla.clients.cli.options import for_clients
+from ottla.clients.cli.cluster import require_topic
+from ottla.clients.cli.options import for_clients, run
 from ottla.clients.cli.output import complain, tell_json
+from ottla.clients.cli.positions import ReadError, find_positions, parse_start
+from ottla.clients.cli.progress import SHOW_EVERY_MS, hide, show
+from ottla.clients.cli.reading import AT_ONCE, Reader, Wish, wish_to_stop
 from ottla.clients.clock import now_ms
+from ottla.clients.consumer.record import Record
 from ottla.clients.errors import DeliveryError
 from ottla.clients.producer.batch import Report
 from ottla.clients.producer.client import Producer
+from ottla.proto.ids import TopicPartition
 from ottla.proto.options.endpoints import Address
 from ottla.proto.options.option import shown_name
 
 _ONE_IN: Final = 100
-_SHOW_EVERY_MS: Final = 500.0
 _LOOK_EVERY: Final = 500
 _PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
 _EXIT_FAILED: Final = 1
+_EXIT_INTERRUPTED: Final = 130
 _COUNT: Final = click.IntRange(min=1)
 
 
@@ -40,13 +46,19 @@ _COUNT: Final = click.IntRange(min=1)
 class Figures:
     """What was measured so far. A core: it is told the times."""
 
-    size: int
     began_ms: float
-    sent: int = 0
+    # Records sent or read, and their bytes.
+    records: int = 0
+    bytes_moved: int = 0
     failed: int = 0
     first_failure: str = ""
-    # Milliseconds from `send` to the acknowledgement, of those that were measured.
+    # Milliseconds from `send` to the acknowledgement, or for a batch, of those that were measured.
     waits_ms: list[float] = field(default_factory=list)
+
+    def moved(self, size: int, count: int = 1) -> None:
+        """Note records that were sent or read, and their bytes in all."""
+        self.records += count
+        self.bytes_moved += size
 
     def take(self, sent_ms: float, clock: Callable[[], float], report: Report) -> None:
         if report.error is None:
@@ -68,11 +80,11 @@ class Figures:
         seconds = max(1e-9, (moment_ms - self.began_ms) / 1000)
         waits = {f"p{percent:g}_ms": self.percentile(percent) for percent in _PERCENTILES}
         return {
-            "records": self.sent,
+            "records": self.records,
             "failed": self.failed,
             "seconds": round(seconds, 3),
-            "records_per_s": round(self.sent / seconds, 1),
-            "mb_per_s": round(self.sent * self.size / seconds / 1e6, 3),
+            "records_per_s": round(self.records / seconds, 1),
+            "mb_per_s": round(self.bytes_moved / seconds / 1e6, 3),
             **{name: None if wait is None else round(wait, 3) for name, wait in waits.items()},
         }
 
@@ -84,7 +96,7 @@ class Figures:
             if (wait := self.percentile(percent)) is not None
         ]
         rate = f"{told['records_per_s']:,.0f} records/s, {told['mb_per_s']:.1f} MB/s"
-        return ", ".join([f"{self.sent:,} records", rate, *waits])
+        return ", ".join([f"{self.records:,} records", rate, *waits])
 
 
 @click.group()
@@ -132,16 +144,17 @@ def produce(
 ) -> None:
     """Write records to TOPIC as fast as possible."""
     value = b"x" * size
+    run(require_topic(bootstrap, topic))
     with Producer(_settings(bootstrap, acks, compression)) as producer:
         producer.partitions_for(topic)
-        figures, shown_ms = Figures(size, now_ms()), now_ms()
+        figures, shown_ms = Figures(now_ms()), now_ms()
         for at in range(records):
             told = partial(_both, figures, now_ms()) if at % _ONE_IN == 0 else figures.fail
             producer.send(topic, value, on_delivery=told)
-            figures.sent += 1
-            if at % _LOOK_EVERY == 0 and now_ms() - shown_ms > _SHOW_EVERY_MS:
+            figures.moved(size)
+            if at % _LOOK_EVERY == 0 and now_ms() - shown_ms > SHOW_EVERY_MS:
                 shown_ms = now_ms()
-                _show(figures, shown_ms)
+                show(figures.line(shown_ms))
         producer.flush()
     _end(topic, figures, now_ms(), as_json=as_json)
 
@@ -160,23 +173,83 @@ def latency(
     """Write records to TOPIC one at a time, and measure each."""
     value = b"x" * size
     settings = {**_settings(bootstrap, acks, compression), "linger.ms": 0}
+    run(require_topic(bootstrap, topic))
     with Producer(settings) as producer:
         producer.partitions_for(topic)
-        figures, shown_ms = Figures(size, now_ms()), now_ms()
+        figures, shown_ms = Figures(now_ms()), now_ms()
         for _ in range(records):
             sent_ms = now_ms()
             delivery = producer.send(topic, value)
-            figures.sent += 1
+            figures.moved(size)
             try:
                 figures.take(sent_ms, now_ms, delivery.result())
             except DeliveryError as error:
                 figures.failed += 1
                 figures.first_failure = figures.first_failure or str(error)
-            if now_ms() - shown_ms > _SHOW_EVERY_MS:
+            if now_ms() - shown_ms > SHOW_EVERY_MS:
                 shown_ms = now_ms()
-                _show(figures, shown_ms)
+                show(figures.line(shown_ms))
         ended_ms = now_ms()
     _end(topic, figures, ended_ms, as_json=as_json)
+
+
+@perf.command("consume")
+@click.argument("topic")
+@click.option("--records", type=_COUNT, help="How many; else all there are.")
+@click.option(
+    "--timeout",
+    "silence_s",
+    type=click.FloatRange(min=0.1),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up when nothing has come for so long.",
+)
+@for_clients
+def consume(
+    bootstrap: tuple[Address, ...],
+    as_json: bool,
+    topic: str,
+    records: int | None,
+    silence_s: float,
+) -> None:
+    """Read the records of TOPIC from the beginning, as fast as possible."""
+    start = parse_start(None, from_beginning=True, partition=None)
+    positions = run(find_positions(bootstrap, topic, None, start)).positions
+    with wish_to_stop() as wish, Reader(bootstrap, None, "none") as reader:
+        reader.begin({TopicPartition(topic, at): one for at, one in positions.items()})
+        figures = _read_all(reader, wish, records, silence_s)
+        ended_ms = now_ms()
+    _end(topic, figures, ended_ms, as_json=as_json)
+    if wish.is_over:
+        click.get_current_context().exit(_EXIT_INTERRUPTED)
+    if records is not None and figures.records < records:
+        complain(f"there were fewer than {records} records.")
+        click.get_current_context().exit(_EXIT_FAILED)
+
+
+def _read_all(reader: Reader, wish: Wish, records: int | None, silence_s: float) -> Figures:
+    """Read until there are so many, or all there are."""
+    figures, shown_ms = Figures(now_ms()), now_ms()
+    while not wish.is_over and (records is None or figures.records < records):
+        asked_ms = now_ms()
+        found = reader.take(AT_ONCE if records is None else records - figures.records)
+        moment_ms = now_ms()
+        if found:
+            figures.waits_ms.append(moment_ms - asked_ms)
+            figures.moved(sum(map(_size, found)), len(found))
+        if reader.is_at_end(found):
+            break
+        if reader.silent_ms() > silence_s * 1000:
+            raise ReadError(f"nothing came for {silence_s:g} s.")
+        if moment_ms - shown_ms > SHOW_EVERY_MS:
+            shown_ms = moment_ms
+            show(figures.line(moment_ms))
+    return figures
+
+
+def _size(record: Record) -> int:
+    return len(record.key or b"") + len(record.value or b"")
 
 
 def _both(figures: Figures, sent_ms: float, report: Report) -> None:
@@ -194,14 +267,8 @@ def _settings(bootstrap: Sequence[Address], acks: str, compression: str) -> dict
     }
 
 
-def _show(figures: Figures, moment_ms: float) -> None:
-    if sys.stderr.isatty():
-        click.echo(f"\r\x1b[K{figures.line(moment_ms)}", nl=False, err=True)
-
-
 def _end(topic: str, figures: Figures, moment_ms: float, *, as_json: bool) -> None:
-    if sys.stderr.isatty():
-        click.echo("\r\x1b[K", nl=False, err=True)
+    hide()
     if as_json:
         tell_json({"topic": topic, **figures.told(moment_ms)})
     else:

@@ -2,8 +2,8 @@
 
     earliest   latest   @1794820126222   @2026-11-16T09:00:00Z   42 (of one partition)
 
-The leaders are asked before librdkafka is started: it would begin to read half a second later if it
-had to find out itself, and could not say so well what is wrong.
+The leaders are asked before our consumer is started: it has patience with what is missing, and
+whoever typed a wrong name or number wants to know at once.
 
 Not here: reading.
 """
@@ -64,21 +64,43 @@ def parse_start(text: str | None, *, from_beginning: bool, partition: int | None
     return Start(offset=int(text))
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A topic that can be read."""
+
+    # All brokers of the cluster: those that were named may go.
+    brokers: tuple[Address, ...]
+    # Where to begin, by partition. Empty for a group, which knows itself.
+    positions: dict[int, int]
+
+
+async def find_topic(bootstrap: Sequence[Address], topic: str) -> Found:
+    """Return a topic that a group is to read, or raise if it is not there."""
+    async with open_cluster(bootstrap) as cluster:
+        await cluster.topic(topic)
+        return Found(await _brokers_of(cluster), {})
+
+
 async def find_positions(
     bootstrap: Sequence[Address], topic: str, partition: int | None, start: Start
-) -> dict[int, int]:
+) -> Found:
     """Return the offset to begin at, by partition: of all of them, or of one."""
     async with open_cluster(bootstrap) as cluster:
-        found = await cluster.topic(topic)
-        leaders = _leaders_of(found, topic, partition)
+        leaders = _leaders_of(await cluster.topic(topic), topic, partition)
         if start.timestamp is None:
-            return await _checked(cluster, topic, leaders, start.offset or 0)
-        offsets = await _offsets_at(cluster, topic, leaders, start.timestamp)
-        if _NO_SUCH_RECORD not in offsets.values():
-            return offsets
-        # Nothing is as late as that, so what comes next is the first that may be.
-        ends = await _offsets_at(cluster, topic, leaders, _LATEST)
-        return {at: ends[at] if one == _NO_SUCH_RECORD else one for at, one in offsets.items()}
+            offsets = await _checked(cluster, topic, leaders, start.offset or 0)
+        else:
+            offsets = await _offsets_at(cluster, topic, leaders, start.timestamp)
+        if _NO_SUCH_RECORD in offsets.values():
+            # Nothing is as late as that, so what comes next is the first that may be.
+            ends = await _offsets_at(cluster, topic, leaders, _LATEST)
+            offsets |= {at: ends[at] for at, one in offsets.items() if one == _NO_SUCH_RECORD}
+        return Found(await _brokers_of(cluster), offsets)
+
+
+async def _brokers_of(cluster: Cluster) -> tuple[Address, ...]:
+    brokers = (await cluster.metadata([])).brokers
+    return tuple(Address(one.host, one.port) for one in brokers)
 
 
 def _leaders_of(found: Message, topic: str, partition: int | None) -> dict[int, int]:

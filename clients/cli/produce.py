@@ -4,6 +4,8 @@ P1  exit code 0 only if every line was acknowledged as --acks asks for
 P2  after the first failure nothing more is read, and what is still on its way is waited for
 P3  with --acks all a line is written once: what is sent again is recognised
 
+On a terminal, what comes from a file or a pipe is shown as it goes: a bar if its size is known.
+
 Not here: how a line is cut (`text.py`).
 """
 
@@ -21,7 +23,9 @@ import click
 from ottla.clients.cli.cluster import NoTopicError, open_cluster
 from ottla.clients.cli.options import for_clients, old_spelling, parse_pairs, run
 from ottla.clients.cli.output import complain, tell_json
-from ottla.clients.cli.text import BadLineError, LineRule, parse_separator
+from ottla.clients.cli.progress import Progress, bytes_left, hide, show
+from ottla.clients.cli.text import BadLineError, JsonRule, LineRule, Parsed, parse_separator
+from ottla.clients.clock import now_ms
 from ottla.clients.producer.batch import Report, State
 from ottla.clients.producer.client import Producer
 from ottla.proto.errors import ConfigError, ErrorCode, OttlaError
@@ -34,6 +38,8 @@ _MESSAGE_BYTES_MAX: Final = 100 << 20
 # How long a batch waits for company, and how long the last words may take after Ctrl-C.
 _LINGER_MS: Final = 5
 _LAST_WORDS_S: Final = 0.1
+# Lines between two looks at the clock.
+_LOOK_EVERY: Final = 100
 _EXIT_FAILED: Final = 1
 _EXIT_INTERRUPTED: Final = 130
 
@@ -72,6 +78,14 @@ class _Tally:
 
 @click.command()
 @click.argument("topic")
+@click.option(
+    "--format",
+    "line_format",
+    type=click.Choice(["lines", "json"]),
+    default="lines",
+    show_default=True,
+    help="What a line is: a value, or a record as `ottla consume --json` prints it.",
+)
 @click.option("--key-separator", metavar="TEXT", help="Cut lines here into a key and a value.")
 @click.option(
     "--null-marker", metavar="TEXT", help="A key or value that is this text is sent as null."
@@ -108,6 +122,7 @@ def produce(
     bootstrap: tuple[Address, ...],
     as_json: bool,
     topic: str,
+    line_format: str,
     key_separator: str | None,
     null_marker: str | None,
     headers: tuple[str, ...],
@@ -118,10 +133,7 @@ def produce(
     timeout_s: float,
 ) -> None:
     """Write lines to TOPIC, one record each."""
-    rule = LineRule(
-        None if key_separator is None else parse_separator(key_separator),
-        None if null_marker is None else null_marker.encode(),
-    )
+    rule = _rule(line_format, key_separator, null_marker)
     named = parse_pairs("--header", headers)
     fixed = {
         "headers": tuple((name, content.encode()) for name, content in named.items()),
@@ -131,7 +143,9 @@ def produce(
         run(_require_topic(bootstrap, topic, partition))
         producer = Producer(_settings(bootstrap, acks, compression, int(timeout_s * 1000)))
         tally = _Tally()
-        ending = _write(producer, topic, lines, rule, fixed, tally)
+        progress = None if lines.isatty() else Progress(now_ms(), bytes_left(lines))
+        ending = _write(producer, topic, lines, rule, fixed, tally, progress)
+        hide()
     _tell(topic, tally, acks, as_json=as_json)
     if tally.failed:
         complain(f"{_counted(tally.failed)} not acknowledged: {tally.first_failure}")
@@ -141,6 +155,22 @@ def produce(
         click.get_current_context().exit(_EXIT_FAILED)
     if ending is not None:
         click.get_current_context().exit(_EXIT_INTERRUPTED)
+
+
+def _rule(
+    line_format: str, key_separator: str | None, null_marker: str | None
+) -> LineRule | JsonRule:
+    if line_format == "json":
+        if key_separator is not None or null_marker is not None:
+            raise ConfigError(
+                "--format json: a line says itself what is key, value and null; leave "
+                "--key-separator and --null-marker away."
+            )
+        return JsonRule()
+    return LineRule(
+        None if key_separator is None else parse_separator(key_separator),
+        None if null_marker is None else null_marker.encode(),
+    )
 
 
 def _settings(
@@ -196,19 +226,21 @@ def _write(
     producer: Producer,
     topic: str,
     lines: BinaryIO,
-    rule: LineRule,
+    rule: LineRule | JsonRule,
     fixed: dict[str, Any],
     tally: _Tally,
+    progress: Progress | None,
 ) -> OttlaError | KeyboardInterrupt | None:
     """Write until the lines end; return what ended it before, if anything did."""
     ending: OttlaError | KeyboardInterrupt | None = None
     try:
         for number, line in enumerate(iter(lambda: lines.readline(LINE_BYTES_MAX), b""), 1):
             _require_whole(line, number)
-            key, value = rule.parse(line, number)
-            _enqueue(producer, topic, key, value, fixed, tally)
+            _enqueue(producer, topic, rule.parse(line, number), fixed, tally)
             if tally.failed:
                 break
+            if progress is not None:
+                _show(progress, tally, number, len(line))
     except (OttlaError, KeyboardInterrupt) as error:
         ending = error
     try:
@@ -220,21 +252,26 @@ def _write(
     return ending
 
 
+def _show(progress: Progress, tally: _Tally, number: int, size: int) -> None:
+    progress.bytes_read += size
+    if number % _LOOK_EVERY == 0 and progress.is_due(now_ms()):
+        show(progress.line(tally.written, now_ms()))
+
+
 def _require_whole(line: bytes, number: int) -> None:
     if len(line) == LINE_BYTES_MAX and not line.endswith(b"\n"):
         raise BadLineError(f"line {number} is longer than {LINE_BYTES_MAX} bytes.")
 
 
 def _enqueue(
-    producer: Producer,
-    topic: str,
-    key: bytes | None,
-    value: bytes | None,
-    fixed: dict[str, Any],
-    tally: _Tally,
+    producer: Producer, topic: str, parsed: Parsed, fixed: dict[str, Any], tally: _Tally
 ) -> None:
+    own: dict[str, Any] = {"timestamp_ms": parsed.timestamp_ms}
+    if parsed.headers is not None:
+        # The names of both: what was said for every record, then its own.
+        own["headers"] = (*fixed["headers"], *parsed.headers)
     try:
-        producer.send(topic, value, key, on_delivery=tally.take, **fixed)
+        producer.send(topic, parsed.value, parsed.key, on_delivery=tally.take, **{**fixed, **own})
     except OttlaError as error:
         raise NotAllWrittenError(f"a record was refused: {error}") from None
 

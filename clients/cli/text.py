@@ -12,8 +12,9 @@ Not here: reading and writing, of files or of brokers.
 from __future__ import annotations
 
 import base64
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -26,6 +27,13 @@ NULL_TEXT: Final = "null"
 DEFAULT_FORMAT: Final = "{value}"
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 _PIECE: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|\\(.)|[{}\\]|[^{}\\]+", re.DOTALL)
+
+_JSON_NAMES: Final = frozenset(
+    {
+        "topic", "partition", "offset", "timestamp", "key", "key_base64", "value", "value_base64",
+        "headers",
+    }
+)  # fmt: skip
 
 
 class BadLineError(OttlaError):
@@ -45,6 +53,16 @@ class Printed(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]]
 
 
+class Parsed(NamedTuple):
+    """What a line becomes."""
+
+    key: bytes | None
+    value: bytes | None
+    # None: what the command was told holds for every record.
+    headers: tuple[tuple[str, bytes | None], ...] | None = None
+    timestamp_ms: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class LineRule:
     """How a line is cut into a key and a value."""
@@ -54,16 +72,16 @@ class LineRule:
     # A key or value that equals it is sent as null. None: nothing is.
     null_marker: bytes | None
 
-    def parse(self, line: bytes, number: int) -> tuple[bytes | None, bytes | None]:
+    def parse(self, line: bytes, number: int) -> Parsed:
         """Return key and value, or raise `BadLineError` that names the line."""
         text = line.removesuffix(b"\n")
         if self.key_separator is None:
-            return None, self._unless_null(text)
+            return Parsed(None, self._unless_null(text))
         key, separator, value = text.partition(self.key_separator)
         if not separator:
             wanted = shown(self.key_separator.decode(errors="replace"))
             raise BadLineError(f"line {number} has no {wanted} between a key and a value.")
-        return self._unless_null(key), self._unless_null(value)
+        return Parsed(self._unless_null(key), self._unless_null(value))
 
     def _unless_null(self, text: bytes) -> bytes | None:
         return None if text == self.null_marker else text
@@ -160,6 +178,59 @@ def _named(name: str, raw: bytes | None) -> dict[str, str | None]:
         return {name: raw.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": base64.b64encode(raw).decode()}
+
+
+class JsonRule:
+    """Lines as `ottla consume --json` prints them; where they were read does not matter."""
+
+    def parse(self, line: bytes, number: int) -> Parsed:
+        """Return what the line holds, or raise `BadLineError` that names the line."""
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            raise BadLineError(f"line {number} is not JSON.") from None
+        if not isinstance(found, dict):
+            raise BadLineError(f"line {number} is not a JSON object.")
+        strange = next((name for name in found if name not in _JSON_NAMES), None)
+        if strange is not None:
+            raise BadLineError(f"line {number} has a {shown(strange)}, which no record has.")
+        if not {"value", "value_base64"} & found.keys():
+            raise BadLineError(f"line {number} has no value; one that is null is written so.")
+        time_ms = found.get("timestamp")
+        if not (time_ms is None or (type(time_ms) is int and 0 <= time_ms <= INT64_MAX)):
+            raise BadLineError(f"line {number}: a timestamp is milliseconds since 1970.")
+        headers = _json_headers(found["headers"], number) if "headers" in found else None
+        key, value = _unnamed("key", found, number), _unnamed("value", found, number)
+        return Parsed(key, value, headers, time_ms)
+
+
+def _json_headers(told: object, number: int) -> tuple[tuple[str, bytes | None], ...]:
+    if not isinstance(told, list):
+        raise BadLineError(f"line {number}: headers are a list of objects.")
+    headers = list[tuple[str, bytes | None]]()
+    for one in told:
+        if not isinstance(one, dict) or not isinstance(one.get("name"), str):
+            raise BadLineError(f"line {number}: a header is an object with a name and a value.")
+        headers.append((one["name"], _unnamed("value", one, number)))
+    return tuple(headers)
+
+
+def _unnamed(name: str, found: Mapping[str, object], number: int) -> bytes | None:
+    """Return what `_named` was given."""
+    raw, text = found.get(f"{name}_base64"), found.get(name)
+    if raw is not None:
+        try:
+            return base64.b64decode(str(raw), validate=True)
+        except ValueError:
+            raise BadLineError(f"line {number}: {name}_base64 is not base64.") from None
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise BadLineError(f"line {number}: a {name} is text or null; put other JSON in quotes.")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise BadLineError(f"line {number}: the {name} is no text that can be encoded.") from None
 
 
 def time_text(timestamp_ms: int) -> str:

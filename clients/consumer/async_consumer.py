@@ -6,10 +6,11 @@
             …
 
 U1  a record that was given out counts as processed when the program comes for more, commits or
-    closes; only what is processed is committed by itself
+    closes, unless it leaves `with` by an exception; only what is processed is committed by itself
 U2  an error that the program has to know of is raised by the next poll, once
 U3  a record that cannot be deserialized is logged, counted, told to `on_error` and passed over;
-    with `strict=True` it is raised, and the next poll goes on behind it
+    with `strict=True` it is raised, once what comes before it is given out, and the next poll goes
+    on behind it
 
 Not for two tasks at once: one polls, others may commit, seek and pause.
 """
@@ -18,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Final, Self
@@ -32,6 +32,7 @@ from ottla.clients.consumer.coordinator import Coordinator
 from ottla.clients.consumer.errors import ConsumerError
 from ottla.clients.consumer.fetching import Fetcher
 from ottla.clients.consumer.group import GroupMember, Hooks
+from ottla.clients.consumer.handout import Handout
 from ottla.clients.consumer.listener import Notify, RebalanceListener, call
 from ottla.clients.consumer.locating import Locator, require_bookmark
 from ottla.clients.consumer.membership import Membership
@@ -57,7 +58,7 @@ Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 CommitCallback = Callable[[dict[TopicPartition, OffsetAndMetadata], OttlaError | None], object]
 
 
-class AsyncConsumer:
+class AsyncConsumer(Handout):
     """Reads topics, alone or as a member of a group; closed once, also as a context manager."""
 
     def __init__(
@@ -72,10 +73,11 @@ class AsyncConsumer:
         self.options: Final = read_options(Role.CONSUMER, config)
         value_of = self.options.value_of
         self._cluster: Final = ClusterClient(self.options)
-        self._metrics: Final = self._cluster.metrics
-        self.bookmarks: Final = Bookmarks(check_crcs=value_of(rows.CHECK_CRCS), lock=lock)
-        self._reading: Final = Reading(
-            self.options, self._metrics, on_error=on_error, strict=strict
+        metrics = self._cluster.metrics
+        super().__init__(
+            Bookmarks(check_crcs=value_of(rows.CHECK_CRCS), lock=lock),
+            Reading(self.options, metrics, on_error=on_error, strict=strict),
+            metrics,
         )
         self._notify: Final = notify or call
         self._timeout_s: Final = value_of(rows.DEFAULT_API_TIMEOUT_MS) / 1000
@@ -105,12 +107,9 @@ class AsyncConsumer:
             failed=self._failed,
             found=self._located,
         )
-        self.member: GroupMember | None = None
         self._wanted = Wanted()
         self._listener: RebalanceListener | None = None
-        self.errors: Final = deque[OttlaError]()
         self._arrival: Final = asyncio.Event()
-        self._is_closed = False
         self._cluster.listeners.append(self._metadata_changed)
 
     # --- life ---------------------------------------------------------------------------------
@@ -124,15 +123,20 @@ class AsyncConsumer:
         await self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await self.close(is_done=kind is None)
 
-    async def close(self) -> None:
-        """Commit what is processed if that is done by itself, leave the group, end everything."""
+    async def close(self, *, is_done: bool = True) -> None:
+        """Commit what is processed if that is done by itself, leave the group, end everything.
+
+        Who has not done with the records given out last says so, and they come again. Leaving
+        `async with` by an exception says it.
+        """
         if self._is_closed:
             return
-        with self.bookmarks.lock:
-            self.bookmarks.came_back()
+        if is_done:
+            with self.bookmarks.lock:
+                self.bookmarks.came_back()
         await self._positioner.close()
         await self._leave("the consumer was closed")
         self._is_closed = True
@@ -201,7 +205,8 @@ class AsyncConsumer:
         self._positioner.begin(new)
 
     def assignment(self) -> set[TopicPartition]:
-        return set(self.bookmarks.all)
+        with self.bookmarks.lock:
+            return set(self.bookmarks.all)
 
     def subscription(self) -> set[str]:
         """Return the topics that are subscribed to; those that match, for a pattern."""
@@ -214,6 +219,9 @@ class AsyncConsumer:
         timeout: float | None = None,  # noqa: ASYNC109 - Kafka's name
     ) -> Record | None:
         """Return the next record, or None if none came in time. None waits for one."""
+        record = self.next_here(self.pump)
+        if record is not None:
+            return record
         records = await self.consume(1, timeout)
         return records[0] if records else None
 
@@ -256,24 +264,12 @@ class AsyncConsumer:
             self.bookmarks.came_back()
             if member is not None:
                 member.entered()
-            if self.errors:
-                raise self.errors.popleft()
+            self.errors.raise_next()
             if member is not None and member.wants_quiet:
                 return []
             records = self.read(count)
         self.pump()
         return records
-
-    def read(self, count: int) -> list[Record]:
-        """Return what is here, deserialized; the caller holds the lock and may give it out."""
-        while True:
-            records = self.bookmarks.take(count)
-            if not records:
-                return records
-            self._metrics.count("records.consumed", len(records))
-            readable = self._reading.read(records)
-            if readable:
-                return readable
 
     def pump(self) -> None:
         self._fetcher.pump()
@@ -326,8 +322,8 @@ class AsyncConsumer:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._timeout_s):
                 while bookmark.position is None:
-                    if self.errors and bookmark.lookup_time is None:
-                        raise self.errors.popleft()
+                    if bookmark.lookup_time is None:
+                        self.errors.raise_next()
                     self._arrival.clear()
                     await self._arrival.wait()
                     self._require_open()
@@ -347,7 +343,8 @@ class AsyncConsumer:
         self.pump()
 
     def paused(self) -> set[TopicPartition]:
-        return {one.partition for one in self.bookmarks if one.paused}
+        with self.bookmarks.lock:
+            return {one.partition for one in self.bookmarks if one.paused}
 
     async def offsets_for_times(
         self, times: Mapping[TopicPartition, int]
@@ -405,10 +402,12 @@ class AsyncConsumer:
 
     def metrics(self) -> dict[str, float]:
         """Return what this consumer counted so far, and how far it lags behind."""
-        lags = {one.partition: one.lag for one in tuple(self.bookmarks)}
+        with self.bookmarks.lock:
+            lags = {one.partition: one.lag for one in self.bookmarks}
+            bytes_waiting = self.bookmarks.bytes_waiting
         known = [lag for lag in lags.values() if lag is not None]
         self._metrics.set("lag.max", max(known, default=0))
-        self._metrics.set("buffered.bytes", self.bookmarks.bytes_waiting)
+        self._metrics.set("buffered.bytes", bytes_waiting)
         self._metrics.set("partitions", len(lags))
         told = self._metrics.snapshot()
         return told | {f"lag.{one}": lag for one, lag in lags.items() if lag is not None}
@@ -487,7 +486,7 @@ class AsyncConsumer:
         self._fetcher.metadata_changed()
 
     def _failed(self, error: OttlaError) -> None:
-        LOG.error("%s", error)
+        LOG.info("the next poll is to raise: %s", error)
         self.errors.append(error)
         self._news()
 

@@ -4,9 +4,12 @@ T1  by itself only what is processed is committed (N2), every `auto.commit.inter
     partitions go, and at the end
 T2  a later commit of ours is sent only after an earlier one was answered: committed offsets do not
     go back by commits that overtake each other
-T3  an asynchronous commit is tried once. Its outcome goes to the callback
+T3  an asynchronous commit is tried once. Its outcome goes to the callback, if only when the
+    consumer is closed and nobody knows it
 T4  a member that the group went on without commits nothing. Without its id and generation it would
     look like somebody who commits from outside, and an empty group takes that
+T5  an answer is about the member id and the generation that the commit was sent with. One that
+    comes after the member has joined anew changes nothing about it
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from ottla.clients import options as rows
 from ottla.clients.consumer.coordinator import Coordinator, commit_error
 from ottla.clients.consumer.errors import CommitError
 from ottla.clients.consumer.group import GroupMember
+from ottla.clients.consumer.membership import Member
 from ottla.clients.consumer.positions import Bookmarks
 from ottla.clients.consumer.record import OffsetAndMetadata
 from ottla.clients.metrics import Metrics
@@ -73,8 +77,14 @@ class Committer:
 
     async def close(self) -> None:
         self.stop()
-        if self._asynchronous:
-            await asyncio.wait(self._asynchronous, timeout=_REVOCATION_TIMEOUT_S)
+        if not self._asynchronous:
+            return
+        _, late = await asyncio.wait(self._asynchronous, timeout=_REVOCATION_TIMEOUT_S)
+        # Who looks for a coordinator that does not come would look for ever.
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
 
     async def commit(
         self,
@@ -132,12 +142,11 @@ class Committer:
             return
         async with self._turn:
             self._require_member()
+            sender = self._sender()
             try:
                 await self._coordinator.commit(self._identity(), offsets, timeout_s)
             except CommitError as error:
-                self._metrics.count("commits.failed")
-                if error.code is not None and self._member is not None:
-                    self._member.react(error.code, "OffsetCommit")
+                self._refused(error.code, sender)
                 raise
             self._done(offsets)
 
@@ -145,9 +154,16 @@ class Committer:
         self, offsets: dict[TopicPartition, OffsetAndMetadata], callback: Callback | None
     ) -> None:
         error: OttlaError | None = None
-        if offsets and self._coordinator is not None:
-            async with self._turn:
-                error = await self._try_once(self._coordinator, offsets)
+        try:
+            if offsets and self._coordinator is not None:
+                async with self._turn:
+                    error = await self._try_once(self._coordinator, offsets)
+        except asyncio.CancelledError:
+            # Nothing is left to be done here, so the task may end as if it had not been cancelled.
+            error = CommitError(
+                "The consumer was closed before the coordinator had answered. The offsets may be "
+                "committed all the same."
+            )
         if callback is not None:
             callback(offsets, error)
         elif error is not None:
@@ -158,16 +174,24 @@ class Committer:
     ) -> OttlaError | None:
         try:
             self._require_member()
+            sender = self._sender()
             code = await coordinator.commit_once(self._identity(), offsets)
         except OttlaError as error:
             return error
         if code is ErrorCode.NONE:
             self._done(offsets)
             return None
-        self._metrics.count("commits.failed")
-        if self._member is not None:
-            self._member.react(code, "OffsetCommit")
+        self._refused(code, sender)
         return commit_error(code)
+
+    def _sender(self) -> tuple[GroupMember, Member] | None:
+        """Return who commits: the member, and what it is in the group at this moment."""
+        return None if self._member is None else (self._member, self._member.core.member)
+
+    def _refused(self, code: ErrorCode | None, sender: tuple[GroupMember, Member] | None) -> None:
+        self._metrics.count("commits.failed")
+        if code is not None and sender is not None and sender == self._sender():  # T5
+            sender[0].react(code, "OffsetCommit")
 
     def _done(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         self._metrics.count("commits")

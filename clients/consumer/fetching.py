@@ -4,7 +4,9 @@ A broker answers the questions of a connection one after another, and a fetch ma
 for records: a commit or a heartbeat behind it would wait too. So fetches have their own.
 
 H1  a broker has at most one fetch of ours at a time, about all partitions that want one
-H2  bytes that wait to be given out, and bytes asked for, are together at most `fetch.max.bytes`
+H2  bytes that wait to be given out, and bytes asked for, are together at most `fetch.max.bytes`. A
+    chunk keeps at most twice its own bytes. Who can give nothing out always asks for a little: a
+    small bound, or a partition that is paused, must not stop the others
 H3  an answer is believed only for partitions whose bookmark has not moved since (`turn`)
 H4  after an error the partition rests for `retry.backoff.ms`, or until the metadata changes
 H5  a partition that moved, was cut or ran out of its log is told to `lost`, with the reason
@@ -22,7 +24,7 @@ from typing import Final, NamedTuple
 from ottla.clients import options as rows
 from ottla.clients.cluster import ClusterClient
 from ottla.clients.connection import Connection, error_code_of
-from ottla.clients.consumer.decoding import scan
+from ottla.clients.consumer.decoding import AbortedFilter, scan
 from ottla.clients.consumer.errors import FetchError
 from ottla.clients.consumer.positions import CHUNKS_MAX, Bookmark, Bookmarks, Chunk
 from ottla.clients.consumer.requests import FETCH_IDS_FROM, Ask, fetch_fields
@@ -85,13 +87,17 @@ class Fetcher:
         """Ask whoever is free for what is wanted; on the event loop only."""
         if self._is_closed:
             return
+        # The program's thread may be taking records from the same bookmarks.
+        with self._bookmarks.lock:
+            self._pump()
+
+    def _pump(self) -> None:
         wanted, full = self._wanted()
         for node_id, found in wanted.items():
             room = self._max_bytes - self._asked_bytes - self._bookmarks.bytes_waiting
-            # H2. An empty buffer always asks, or a small bound would stop everything.
-            if node_id in self._busy or (room <= 0 and self._asked_bytes):
+            if node_id in self._busy:
                 continue
-            if room <= 0 and self._bookmarks.bytes_waiting:
+            if room <= 0 and (self._asked_bytes or self._bookmarks.has_records):  # H2
                 continue
             wait_ms = self._max_wait_ms
             if node_id in full:
@@ -239,12 +245,13 @@ class Fetcher:
         data = told.records
         if data is None or not len(data):
             return
-        view = memoryview(data)
+        view = kept(memoryview(data))
         end, epoch = scan(view, one.ask.offset)
-        aborted = tuple(
+        aborted = [
             (each.producer_id, each.first_offset) for each in told.get("aborted_transactions") or ()
-        )
-        if bookmark.fetched(Chunk(view, one.ask.offset, aborted), one.turn):
+        ]
+        chunk = Chunk(view, AbortedFilter(aborted) if aborted else None)
+        if bookmark.fetched(chunk, one.turn):
             bookmark.fetch_offset = end
             if epoch >= 0:
                 bookmark.fetch_epoch = epoch
@@ -281,3 +288,9 @@ class Fetcher:
 
         with suppress(RuntimeError):
             asyncio.get_running_loop().call_later(self._backoff_s, over)
+
+
+def kept(view: memoryview) -> memoryview:
+    """Return these bytes, on their own if they would keep many others of an answer (H2)."""
+    whole = memoryview(view.obj).nbytes
+    return memoryview(bytes(view)) if 2 * len(view) < whole else view

@@ -16,6 +16,7 @@ N5  what waits to be given out has at most `CHUNKS_MAX` chunks in a partition; t
     bounded by whoever asks (`fetching.py`)
 N6  a partition without a position is *lost*: nothing is fetched until it has one again, from a
     seek, from what is committed or from the reset policy
+N7  who is told of damage is given no record by that call: what comes before it is given out first
 
 Not here: asking brokers.
 """
@@ -29,12 +30,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from ottla.clients.consumer.decoding import decode_fetched
+from ottla.clients.consumer.decoding import AbortedFilter, decode_fetched
 from ottla.clients.consumer.record import EARLIEST_TIME, LATEST_TIME, OffsetAndMetadata, Record
 from ottla.proto.errors import ErrorCode, RequestError, ensure
 from ottla.proto.ids import TopicPartition
 
 CHUNKS_MAX: Final = 2
+# So many records of a chunk are made at once, or as many as the batch has that reaches this.
+PORTION: Final = 500
 NO_OFFSET: Final = -1
 
 
@@ -53,11 +56,12 @@ class Reset(Enum):
 
 @dataclass(slots=True)
 class Chunk:
-    """What one fetch brought for one partition, opened when it is needed."""
+    """What one fetch brought for one partition, opened portion by portion when it is needed."""
 
     data: memoryview
-    position: int
-    aborted: tuple[tuple[int, int], ...] = ()
+    aborted: AbortedFilter | None = None
+    # Where the portion begins that is opened next.
+    at: int = 0
 
 
 @dataclass(slots=True)
@@ -87,10 +91,12 @@ class Bookmark:
     leaving: bool = False
     is_fetching: bool = False
     chunks: deque[Chunk] = field(default_factory=deque)
-    # The opened chunk, and how many of its records have been given out.
+    # The chunk that is given out from, while it has portions that are not opened.
+    opened: Chunk | None = None
+    # The opened portion, and how many of its records have been given out.
     records: list[Record] = field(default_factory=list)
     given: int = 0
-    # Where the opened chunk ends; the position moves there with its last record.
+    # Where the opened portion ends; the position moves there with its last record.
     records_end: int = NO_OFFSET
     high_watermark: int = NO_OFFSET
     start_offset: int = NO_OFFSET
@@ -99,7 +105,9 @@ class Bookmark:
 
     @property
     def bytes_waiting(self) -> int:
-        return sum(len(chunk.data) for chunk in self.chunks)
+        # An opened chunk is kept whole until its last portion is opened.
+        opened = 0 if self.opened is None else len(self.opened.data)
+        return opened + sum(len(chunk.data) for chunk in self.chunks)
 
     @property
     def wants_fetch(self) -> bool:
@@ -115,11 +123,9 @@ class Bookmark:
     @property
     def has_records(self) -> bool:
         """Whether something may be given out now; opening the chunk may still show nothing."""
-        return (
-            not self.paused
-            and not self.leaving
-            and (self.given < len(self.records) or bool(self.chunks))
-        )
+        if self.paused or self.leaving:
+            return False
+        return self.given < len(self.records) or self.opened is not None or bool(self.chunks)
 
     @property
     def lag(self) -> int | None:
@@ -143,6 +149,7 @@ class Bookmark:
     def _void(self) -> None:
         self.turn += 1
         self.chunks.clear()
+        self.opened = None
         self.records = []
         self.given = 0
         self.lookup_time = None
@@ -157,44 +164,54 @@ class Bookmark:
             self.chunks.append(chunk)
         return True
 
-    def open_next(self, *, check_crcs: bool) -> bool:
-        """Open the next chunk; False if there is none. Raises what `decode_fetched` raises.
+    def open_next(self, *, check_crcs: bool) -> None:
+        """Open the next portion, if there is one.
 
-        A chunk that cannot be read is thrown away, and the position stays before it.
+        Raises what `decode_fetched` raises, and does so again until `ask_again`.
         """
-        if not self.chunks:
-            return False
-        chunk = self.chunks.popleft()
+        chunk = self.opened or (self.chunks.popleft() if self.chunks else None)
+        if chunk is None:
+            return
+        self.opened = chunk
         position = self.position
         ensure(position is not None, "a partition with chunks has a position")
         assert position is not None
-        try:
-            decoded = decode_fetched(
-                chunk.data,
-                self.partition.topic,
-                self.partition.partition,
-                position,
-                check_crcs=check_crcs,
-                aborted=chunk.aborted,
-            )
-        except Exception:
-            # It is asked for again: a damaged copy may come whole from the next leader.
-            self.chunks.clear()
-            self.fetch_offset = position
-            self.fetch_epoch = self.epoch
-            self.turn += 1
-            self.is_fetching = False
-            raise
+        decoded = decode_fetched(
+            chunk.data,
+            self.partition.topic,
+            self.partition.partition,
+            position,
+            check_crcs=check_crcs,
+            aborted=chunk.aborted,
+            start=chunk.at,
+            enough=PORTION,
+        )
+        chunk.at = decoded.end
+        self.opened = chunk if decoded.is_portion else None
         self.records, self.given = decoded.records, 0
         self.records_end = decoded.next_offset
         if decoded.leader_epoch >= 0:
             self.epoch = decoded.leader_epoch
         if not decoded.records:
             self.position = decoded.next_offset
-        return True
+
+    def ask_again(self) -> None:
+        """Throw away what could not be opened, with all behind it; the position stays before it.
+
+        A damaged copy may come whole from the next leader.
+        """
+        position = self.position
+        ensure(position is not None, "a partition with chunks has a position")
+        assert position is not None
+        self.chunks.clear()
+        self.opened = None
+        self.fetch_offset = position
+        self.fetch_epoch = self.epoch
+        self.turn += 1
+        self.is_fetching = False
 
     def take(self, count: int) -> list[Record]:
-        """Return up to `count` records of the opened chunk, and move past them."""
+        """Return up to `count` records of the opened portion, and move past them."""
         given = self.given
         records = self.records
         if given == 0 and count >= len(records):
@@ -231,6 +248,8 @@ class Bookmarks:
         # Whose turn it is to be given out from.
         self._round: Final = deque[Bookmark]()
         self._touched: Final = list[Bookmark]()
+        # Whoever sees it grow knows that there may be room for more.
+        self.portions_opened = 0
 
     def __iter__(self) -> Iterator[Bookmark]:
         return iter(self.all.values())
@@ -283,13 +302,10 @@ class Bookmarks:
     def take(self, count: int) -> list[Record]:
         """Return up to `count` records, partition after partition in turn."""
         out: list[Record] = []
-        rounds = len(self._round)
-        while rounds > 0 and len(out) < count:
-            bookmark = self._round[0]
-            if not self._opened(bookmark):
-                self._round.rotate(-1)
-                rounds -= 1
-                continue
+        while len(out) < count:
+            bookmark = self._front(has_some=bool(out))
+            if bookmark is None:
+                break
             taken = bookmark.take(count - len(out))
             if bookmark not in self._touched:
                 self._touched.append(bookmark)
@@ -298,17 +314,41 @@ class Bookmarks:
                 self._round.rotate(-1)
         return out
 
+    def peek(self, *, has_some: bool) -> Record | None:
+        """Return the record that `take(1)` would give out now, and leave it where it is (N7)."""
+        bookmark = self._front(has_some=has_some)
+        return None if bookmark is None else bookmark.records[bookmark.given]
+
+    def _front(self, *, has_some: bool) -> Bookmark | None:
+        """Return the bookmark whose turn it is, with an opened portion; None if none has any.
+
+        What cannot be opened is raised and asked for again. Whoever has taken some records already
+        would lose them with that: it gets None, and the next call raises (N7).
+        """
+        for _ in range(len(self._round)):
+            bookmark = self._round[0]
+            try:
+                if self._opened(bookmark):
+                    return bookmark
+            except Exception:
+                if has_some:
+                    return None
+                bookmark.ask_again()
+                raise
+            self._round.rotate(-1)
+        return None
+
     def _opened(self, bookmark: Bookmark) -> bool:
-        """Return whether the bookmark has an opened chunk to give out from."""
+        """Return whether the bookmark has an opened portion to give out from."""
         while bookmark.has_records:
             if bookmark.given < len(bookmark.records):
                 return True
-            if not bookmark.open_next(check_crcs=self._check_crcs):
-                return False
+            self.portions_opened += 1
+            bookmark.open_next(check_crcs=self._check_crcs)
         return False
 
     def next_record(self) -> Record | None:
-        """Return one record, or None: `take(1)` without its lists."""
+        """Return one record, or None: `take(1)` without its lists, for who has just come back."""
         if not self._round:
             return None
         bookmark = self._round[0]
@@ -329,10 +369,6 @@ class Bookmarks:
     @property
     def bytes_waiting(self) -> int:
         return sum(bookmark.bytes_waiting for bookmark in self._round)
-
-    @property
-    def chunks_waiting(self) -> int:
-        return sum(len(bookmark.chunks) for bookmark in self._round)
 
     def to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return processed positions that are not committed yet."""

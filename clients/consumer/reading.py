@@ -34,7 +34,7 @@ class Reading:
         self.is_plain: Final = self._key is BYTES and self._value is BYTES
         self._metrics: Final = metrics
         self._on_error: Final = on_error
-        self._strict: Final = strict
+        self.is_strict: Final = strict and not self.is_plain
 
     def read(self, records: list[Record]) -> list[Record]:
         """Return the records that can be read."""
@@ -43,12 +43,13 @@ class Reading:
         readable = []
         for record in records:
             try:
-                readable.append(self._read(record))
+                readable.append(self.read_one(record))
             except DeserializationError as error:
                 self._unreadable(error)
         return readable
 
-    def _read(self, record: Record) -> Record:
+    def read_one(self, record: Record) -> Record:
+        """Return the record deserialized; raises `DeserializationError`."""
         topic, partition, offset = record.topic, record.partition, record.offset
 
         def read(serde: Deserializer, data: bytes | None, part: str) -> Any:
@@ -62,7 +63,7 @@ class Reading:
 
     def _unreadable(self, error: DeserializationError) -> None:
         self._metrics.count("records.unreadable")
-        if self._strict:
+        if self.is_strict:
             raise error
         LOG.warning("passed over: %s", error)
         if self._on_error is not None:

@@ -24,7 +24,6 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Self, TypeVar
 
-from ottla.clients.clock import now_ms
 from ottla.clients.consumer.async_consumer import AsyncConsumer, CommitCallback, Offsets
 from ottla.clients.consumer.listener import RebalanceListener
 from ottla.clients.consumer.record import OffsetAndMetadata, OffsetAndTimestamp, Record
@@ -66,16 +65,20 @@ class Consumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(is_done=kind is None)
 
-    def close(self) -> None:
-        """Commit what is processed if that is done by itself, leave the group, end everything."""
+    def close(self, *, is_done: bool = True) -> None:
+        """Commit what is processed if that is done by itself, leave the group, end everything.
+
+        Who has not done with the records given out last says so, and they come again. Leaving
+        `with` by an exception says it.
+        """
         if self._is_closed:
             return
         try:
             # A listener may still commit while partitions go.
-            self._run(self._async.close())
+            self._run(self._async.close(is_done=is_done))
             self._do_chores()
         finally:
             self._is_closed = True
@@ -112,7 +115,11 @@ class Consumer:
 
     def poll(self, timeout: float | None = None) -> Record | None:
         """Return the next record, or None if none came in time. None waits for one."""
-        records = self.consume(1, timeout)
+        if self._chores.empty():
+            record = self._async.next_here(self._pump)
+            if record is not None:
+                return record
+        records = self._run_open(self._async.consume(1, timeout))
         return records[0] if records else None
 
     def consume(self, n: int | None = None, timeout: float | None = None) -> list[Record]:
@@ -120,29 +127,15 @@ class Consumer:
 
         Without n, at most `max.poll.records`.
         """
-        records = self._take(self._async.max_poll_records if n is None else n)
-        if records:
-            return records
+        if self._chores.empty():
+            count = self._async.max_poll_records if n is None else n
+            records = self._async.take_here(count, self._pump)
+            if records:
+                return records
         return self._run_open(self._async.consume(n, timeout))
 
-    def _take(self, count: int) -> list[Record]:
-        """Return records that are here already, if nothing else is to be done first (W1)."""
-        inner = self._async
-        member = inner.member
-        with self._lock:
-            if self._is_closed or inner.errors or not self._chores.empty():
-                return []
-            inner.bookmarks.came_back()
-            if member is not None:
-                if member.wants_quiet:
-                    return []
-                member.last_poll_ms = now_ms()
-            waiting = inner.bookmarks.chunks_waiting
-            records = inner.read(count)
-            drained = inner.bookmarks.chunks_waiting != waiting
-        if drained:
-            self._thread.call_soon(inner.pump)
-        return records
+    def _pump(self) -> None:
+        self._thread.call_soon(self._async.pump)
 
     def __iter__(self) -> Iterator[Record]:
         while not self._is_closed:

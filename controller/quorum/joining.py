@@ -141,7 +141,7 @@ class Joiners:
                 "a majority without it have admitted it."
             )
         strangers = self._strangers()
-        if not strangers or (leader is not None and not self._lost_its_directory(leader)):
+        if not strangers or (leader is not None and not self.lost_its_directory(leader)):
             return None
         who = ", ".join(map(str, strangers))
         if 2 * (len(membership.voters) - len(strangers)) <= len(membership.voters):
@@ -151,7 +151,7 @@ class Joiners:
             )
         return f"The voters {who} wait for a leader to admit them: start those that are down."
 
-    def _lost_its_directory(self, voter: int) -> bool:
+    def lost_its_directory(self, voter: int) -> bool:
         """Tell whether it speaks from another one than was admitted: whatever it was, it is not."""
         admitted = self._journal.admissions.newest.get(voter)
         return admitted not in (None, self._speaks_from.get(voter, admitted))

@@ -193,6 +193,9 @@ class QuorumMember:
         if not may_vote(self._journal) and not self._pre.hears_leader(self._now_ms()):
             # Who joins stands for nothing, and so never notices by itself that nobody leads.
             leader = None
+        elif leader is not None and self._joiners.lost_its_directory(leader):
+            # It is back without what made it the leader, and without a majority nobody replaces it.
+            leader = None
         return QuorumStatus(
             node_id=self._node_id,
             standing=membership.standing,

@@ -4,7 +4,9 @@ Whoever leads a partition of that topic coordinates the groups in it. So this fo
 here: one that begins to lead is loaded, one that stops is let go of at once.
 
 C1  a group is served by the ledger of its partition, or by nobody
-C2  the topic is made once, on first need, and with the replicas it is to have for ever
+C2  who asks for a coordinator that is gone, as far as can be seen from here, waits a moment for the
+    next one: a client that is sent to a dead node needs longer to come back than that takes
+C3  the topic is made once, on first need, and with the replicas it is to have for ever
 
 Not here: what a ledger does (`ledger.py`), and requests (`node/kafka`).
 """
@@ -12,21 +14,22 @@ Not here: what a ledger does (`ledger.py`), and requests (`node/kafka`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.controller.image import MetadataImage, TopicInfo
 from ottla.controller.port import NewTopic
 from ottla.node.groups.group import Group
 from ottla.node.groups.ledger import Ledger, World
-from ottla.node.groups.loading import Piece
-from ottla.node.groups.places import OFFSETS_TOPIC, partition_of
+from ottla.node.groups.places import GROUP_ID_MAX, OFFSETS_TOPIC, partition_of
 from ottla.node.groups.readings import readings_of
 from ottla.node.groups.words import Reason, Terms
 from ottla.node.kafka.leading import require_standing
 from ottla.node.logs import logger
 from ottla.node.metrics import Reading
 from ottla.proto.errors import CorruptionError, ErrorCode, RequestError, StorageError
+from ottla.proto.ids import BrokerId
+from ottla.proto.kafka.uuids import UUID
 from ottla.proto.options import node
 from ottla.replication.replica import Replica
 
@@ -40,6 +43,12 @@ _EXPIRY_S: Final = 600.0
 _MINUTE_MS: Final = 60 * 1000
 # After a load that failed.
 _AGAIN_S: Final = 1.0
+_CONTROLLER: Final = "controller"
+# So long is waited for another coordinator, and so often it is looked (C2).
+PATIENCE_S: Final = 0.5
+_LOOK_S: Final = 0.02
+
+T = TypeVar("T")
 
 
 class Groups:
@@ -55,8 +64,12 @@ class Groups:
             require_standing=lambda replica: require_standing(broker, replica),
             on_a_thread=_on_a_thread,
             count_rebalance=self._count,
+            is_topic=lambda name: name in broker.controller.image.topics,
+            topics=self._known_topics,
         )
-        self._topics: frozenset[str] = frozenset()
+        # As far as the metadata were noted here; None: not yet.
+        self._topics: Mapping[str, UUID] | None = None
+        self._noted_version = -1
         self._tasks: Final[set[asyncio.Task[None]]] = set()
         self._making: asyncio.Task[None] | None = None
         self._is_stopped = False
@@ -73,7 +86,14 @@ class Groups:
 
     # ── Following the replicas ────────────────────────────────────────────────────────────────
 
+    def _known_topics(self) -> Mapping[str, UUID]:
+        if self._topics is None:
+            image = self._broker.controller.image
+            self._topics, self._noted_version = _ids_of(image), image.version
+        return self._topics
+
     def start(self) -> None:
+        self._known_topics()
         self._look_at_all()
         self._spawn(self._expire_for_ever())
 
@@ -94,12 +114,25 @@ class Groups:
 
     async def obey(self, image: MetadataImage) -> None:
         """Look at everything, and let go of offsets in topics that are gone."""
+        self._note(image)
         self._look_at_all()
-        names = frozenset(image.topics)
-        gone, self._topics = self._topics - names, names
-        if gone:
-            for ledger in self.ledgers.values():
-                ledger.forget_topics(gone)
+
+    def _note(self, image: MetadataImage) -> None:
+        """Let go of offsets in topics that are gone.
+
+        Before anything is served from an image, also if others still obey it:
+            1. a topic is deleted and made again, and this node hears of both at once
+            2. somebody commits an offset in the new one
+            3. the offsets of the old one go, and this one with them
+        """
+        before = self._known_topics()
+        if image.version <= self._noted_version:
+            return
+        now = _ids_of(image)
+        self._topics, self._noted_version = now, image.version
+        gone = frozenset(name for name, known in before.items() if now.get(name) != known)
+        for ledger in self.ledgers.values():
+            ledger.forget_topics(gone)
 
     def _look_at_all(self) -> None:
         topic = self._broker.controller.image.topic(OFFSETS_TOPIC)
@@ -122,8 +155,7 @@ class Groups:
             try:
                 await ledger.load()
             except (StorageError, CorruptionError, RequestError) as error:
-                where = str(ledger.replica.partition)
-                _log.error("groups_not_loaded", partition=where, error=str(error))
+                _tell_not_loaded(ledger, error)
                 await asyncio.sleep(_AGAIN_S)
             else:
                 return
@@ -146,7 +178,10 @@ class Groups:
 
     def ledger_of(self, group: str) -> Ledger:
         """Return the ledger that serves a group, or raise `RequestError` (C1)."""
-        topic = self._broker.controller.image.topic(OFFSETS_TOPIC)
+        require_group_id(group)
+        image = self._broker.controller.image
+        self._note(image)
+        topic = image.topic(OFFSETS_TOPIC)
         if topic is None:
             raise RequestError(ErrorCode.NOT_COORDINATOR)
         ledger = self.ledgers.get(partition_of(group, len(topic.partitions)))
@@ -167,19 +202,40 @@ class Groups:
             for group in list(ledger.groups.values()):
                 yield ledger, group
 
-    async def topic(self, client: str) -> TopicInfo:
-        """Return the topic of groups, made now if there is none; raises `RequestError`."""
+    async def topic(self, client: str, until_s: float) -> TopicInfo:
+        """Return the topic of groups, made now if there is none; raises `RequestError`.
+
+        It is waited for until that time; it is made all the same, for whoever asks again.
+        """
         found = self._broker.controller.image.topic(OFFSETS_TOPIC)
         if found is not None:
             return found
         if self._making is None:
             self._making = self._spawn(self._make(client))
         making = self._making
-        await asyncio.wait({making})
+        left_s = max(0.0, until_s - asyncio.get_running_loop().time())
+        await asyncio.wait({making}, timeout=left_s)
         found = self._broker.controller.image.topic(OFFSETS_TOPIC)
         if found is None:
             raise RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return found
+
+    async def leader_of(self, info: TopicInfo, group: str, until_s: float) -> BrokerId | None:
+        """Return who coordinates a group, waited for until that time if need be (C2)."""
+        loop = asyncio.get_running_loop()
+        while True:
+            leader = info.partitions[partition_of(group, len(info.partitions))].leader
+            if self._is_in_reach(leader) or loop.time() >= until_s:
+                return leader
+            await asyncio.sleep(_LOOK_S)
+            # Deleted meanwhile: what was last known.
+            info = self._broker.controller.image.topic(OFFSETS_TOPIC) or info
+
+    def _is_in_reach(self, leader: BrokerId | None) -> bool:
+        known = None if leader is None else self._broker.controller.image.brokers.get(leader)
+        if leader is None or known is None or known.is_fenced:
+            return False
+        return not self._broker.is_out_of_reach(leader)
 
     async def _make(self, client: str) -> None:
         try:
@@ -208,9 +264,12 @@ class Groups:
         )
 
     def _configured_nodes(self) -> int:
-        """How many nodes there are to be, also those that are down at this moment (C2)."""
-        voters = self._broker.options.static.value_of(node.CONTROLLER_VOTERS)
-        return max(1, len(voters), len(self._broker.controller.image.brokers))
+        """How many nodes there are to be, also those that are down at this moment (C3)."""
+        static = self._broker.options.static.value_of
+        # Where controllers are brokers too, all of them will be: this one is.
+        is_combined = _CONTROLLER in static(node.PROCESS_ROLES)
+        voters = len(static(node.CONTROLLER_VOTERS)) if is_combined else 0
+        return max(1, voters, len(self._broker.controller.image.brokers))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -225,5 +284,23 @@ class Groups:
             task.get_loop().call_exception_handler(what)
 
 
-async def _on_a_thread(work: Callable[[], Piece]) -> Piece:
+def require_group_id(group: str) -> None:
+    """Refuse what is too long for a name: Kafka's limit is the 32,767 bytes of a text."""
+    if len(group) > GROUP_ID_MAX:
+        sentence = f"A group's name has at most {GROUP_ID_MAX} characters, not {len(group)}."
+        raise RequestError(ErrorCode.INVALID_GROUP_ID, sentence)
+
+
+def _tell_not_loaded(ledger: Ledger, error: Exception) -> None:
+    # Who leads no more has nothing to load, and that is no error.
+    if ledger.is_led:
+        where = str(ledger.replica.partition)
+        _log.error("groups_not_loaded", partition=where, error=str(error))
+
+
+def _ids_of(image: MetadataImage) -> dict[str, UUID]:
+    return {name: topic.topic_id for name, topic in image.topics.items()}
+
+
+async def _on_a_thread(work: Callable[[], T]) -> T:
     return await asyncio.to_thread(work)

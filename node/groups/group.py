@@ -54,6 +54,8 @@ from ottla.proto.errors import ErrorCode, ensure
 NEW_MEMBER_MS: Final = 5 * 60 * 1000
 # Of a generation number, as on the wire.
 _GENERATION_MAX: Final = 2**31 - 1
+# Who waits for static members that are away looks no more often, whatever they said of themselves.
+_AWAY_MS: Final = 1_000
 
 
 class Group(Roster):
@@ -202,6 +204,19 @@ class Group(Roster):
         own = (one for one in (self._join_until_ms, self._sync_until_ms) if one is not None)
         self.next_deadline_ms = min((*self._deadlines(), *own), default=None)
         return self._done()
+
+    def forgive(self, refused_ms: int) -> None:
+        """Hold nobody's silence until `refused_ms` against him: up to then he was not listened to.
+
+        A later deadline stays.
+        """
+        for member in self.members.values():
+            self._set_deadline(member, max(member.deadline_ms, refused_ms + member.session_ms))
+        least_ms = refused_ms + self._rebalance_ms()
+        if self._join_until_ms is not None and self._initial is None:
+            self._join_until_ms = max(self._join_until_ms, least_ms)
+        if self._sync_until_ms is not None:
+            self._sync_until_ms = max(self._sync_until_ms, least_ms)
 
     def close(self, code: ErrorCode) -> list[Effect]:
         """Be Dead: everybody who waits is told why."""
@@ -368,7 +383,7 @@ class Group(Roster):
         if self.members and not self._elect():
             # Only static members that are away: somebody has to lead.
             self._initial = None
-            self._join_until_ms = now_ms + self._rebalance_ms()
+            self._join_until_ms = now_ms + max(self._rebalance_ms(), _AWAY_MS)
             self._expect(self._join_until_ms)
             return
         # As in Kafka, where nobody has ever seen it happen.

@@ -14,15 +14,15 @@ Not here: what groups do (`group.py`), and which ledgers there are (`coordinator
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ottla.node.clock import Clock
 from ottla.node.groups.group import Group
-from ottla.node.groups.loading import Loaded, Piece, decode_piece
+from ottla.node.groups.loading import Loaded
 from ottla.node.groups.offsets import Changes, Offsets, Place, Retention
+from ottla.node.groups.reading import OnAThread, read_until, until_committed
 from ottla.node.groups.records import (
     GroupKey,
     GroupValue,
@@ -45,22 +45,22 @@ from ottla.node.groups.words import (
     Terms,
     WriteGroup,
 )
-from ottla.node.groups.writing import Write, as_group_error, code_of, into
+from ottla.node.groups.writing import Write, as_group_error, code_of
 from ottla.node.logs import logger
-from ottla.proto.errors import CorruptionError, ErrorCode, RequestError, StorageError
+from ottla.proto.errors import ErrorCode, RequestError, StorageError
 from ottla.proto.ids import Offset
+from ottla.proto.kafka.uuids import UUID
 from ottla.proto.records.build import build_batch
 from ottla.proto.records.record import Record
-from ottla.replication.log.log import LogSlice
 from ottla.replication.replica import Replica
 
 _log = logger("groups")
 
-# What is read and decoded at once while loading.
-PIECE_BYTES: Final = 1 << 20
 # Tombstones of one batch.
 _AT_ONCE: Final = 1_000
 _CONSUMERS: Final = "consumer"
+# How often a node that may not speak for its groups looks whether it may again.
+_STANDING_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +71,13 @@ class World:
     terms: Callable[[], Terms]
     # Raises `RequestError` if another node may coordinate by now, unheard (rule 13).
     require_standing: Callable[[Replica], None]
-    # Runs what blocks on a thread.
-    on_a_thread: Callable[[Callable[[], Piece]], Awaitable[Piece]]
+    on_a_thread: OnAThread
     count_rebalance: Callable[[Reason], None]
+    # Whether there is such a topic; and all of them, as far as the coordinator has noted them.
+    is_topic: Callable[[str], bool]
+    topics: Callable[[], Mapping[str, UUID]]
+    # Whose turn it is to read: all partitions at once would leave no time for anything else.
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Ledger:
@@ -88,6 +92,12 @@ class Ledger:
         # Since when groups have no members, by the time of day.
         self._empty_since: Final[dict[str, int]] = {}
         self._timers: Final[dict[str, asyncio.TimerHandle]] = {}
+        # The topics when this node began to lead the partition, until it is loaded.
+        self._topics_before: Mapping[str, UUID] = world.topics()
+        # Offsets in topics that are gone, whose tombstones were refused.
+        self._owed: Final[dict[str, set[Place]]] = {}
+        # When somebody was last refused because another node may coordinate by now.
+        self._refused_ms: int | None = None
         self.is_loaded = False
         self.is_over = False
 
@@ -99,6 +109,9 @@ class Ledger:
         replica = self.replica
         return not self.is_over and replica.is_leader and replica.leader_epoch == self.epoch
 
+    def _leads(self) -> bool:
+        return self.is_led
+
     def require(self) -> None:
         """Raise `RequestError` unless this ledger may serve now."""
         if not self.is_led:
@@ -108,36 +121,20 @@ class Ledger:
         try:
             self._world.require_standing(self.replica)
         except RequestError as refusal:
+            self._refused_ms = self._world.clock.monotonic_ms()
             raise RequestError(ErrorCode.NOT_COORDINATOR, refusal.sentence) from None
 
     async def load(self) -> None:
         """Read the log, and serve; or raise `StorageError`, `CorruptionError`, `RequestError`."""
         began_ms = self._world.clock.monotonic_ms()
-        log = self.replica.log
-        end, at, loaded = log.end_offset, log.start_offset, Loaded()
-        while at < end and self.is_led:
-            at = Offset(max(at, log.start_offset))
-            found = log.read(at, bytes_max=PIECE_BYTES, before=end)
-            if found is None:
-                break
-            piece = await self._world.on_a_thread(partial(_read, found, at))
-            if piece.next_offset <= at:
-                raise CorruptionError(f"Nothing can be read at offset {at}.")
-            loaded.take(piece)
-            at = Offset(piece.next_offset)
-        await self._until_committed(end)
+        end = self.replica.log.end_offset
+        async with self._world.turn:
+            loaded = await read_until(end, self.replica.log, self._world.on_a_thread, self._leads)
+        if self.is_led:
+            await until_committed(end, self.replica)
         if self.is_led:
             self._take_over(loaded)
             self._tell_loaded(loaded, self._world.clock.monotonic_ms() - began_ms)
-
-    async def _until_committed(self, end: Offset) -> None:
-        """Wait until nothing that was read can be lost any more (P1)."""
-        if not self.is_led:
-            return
-        future: asyncio.Future[ErrorCode | None] = asyncio.get_running_loop().create_future()
-        waiter = Write(lambda: None, into(future), lambda: None)
-        if self.replica.when_committed(end, waiter) is None:
-            await future
 
     def _take_over(self, loaded: Loaded) -> None:
         now_ms, wall_ms = self._world.clock.monotonic_ms(), self._world.clock.now_ms()
@@ -151,6 +148,11 @@ class Ledger:
         self.is_loaded = True
         for group in self.groups.values():
             self._arm(group)
+        before, now = self._topics_before, self._world.topics()
+        self._topics_before = {}
+        # Gone meanwhile; or before, and whoever led here could not say so any more.
+        self._forget_places(lambda topic: before.get(topic, now.get(topic)) == now.get(topic))
+        self._forget_places(lambda topic: topic in before, is_sure=False)
 
     def _tell_loaded(self, loaded: Loaded, took_ms: int) -> None:
         if not self.groups and not loaded.unreadable:
@@ -229,8 +231,18 @@ class Ledger:
 
     def _on_time(self, group: Group) -> None:
         self._timers.pop(group.group_id, None)
-        if self.groups.get(group.group_id) is group and self.is_led:
-            self._carry_out(group, group.tick(self._world.clock.monotonic_ms()))
+        if self.groups.get(group.group_id) is not group or not self.is_led:
+            return
+        try:
+            self.require()
+        except RequestError:
+            # Nobody is silent who was not listened to: time stands still meanwhile.
+            loop = asyncio.get_running_loop()
+            self._timers[group.group_id] = loop.call_later(_STANDING_S, self._on_time, group)
+            return
+        if self._refused_ms is not None:
+            group.forgive(self._refused_ms)
+        self._carry_out(group, group.tick(self._world.clock.monotonic_ms()))
 
     def _drop_if_nothing(self, group: Group) -> None:
         """Forget a group that never came to anything: strangers may name as many as they like."""
@@ -268,8 +280,28 @@ class Ledger:
 
     # ── Offsets ───────────────────────────────────────────────────────────────────────────────
 
-    def commit(self, name: str, changes: Changes, told: Callable[[ErrorCode | None], None]) -> None:
-        """Write offsets of a group; `told` once, with None when they are committed."""
+    def commit(self, name: str, changes: Changes, told: Callable[[ErrorCode | None], None]) -> bool:
+        """Write offsets of a group; `told` once, with None when they are committed.
+
+        Returns whether they are in the log.
+        """
+        records: list[tuple[Key, bytes | None]] = [
+            (OffsetKey(name, *place), None if value is None else encode_offset(value))
+            for place, value in changes.items()
+        ]
+        is_written = self._write_offsets(name, changes, records, told)
+        if is_written and name in self._owed:
+            # What is newer than the topic that went is not owed to it.
+            self._owed[name].difference_update(changes)
+        return is_written
+
+    def _write_offsets(
+        self,
+        name: str,
+        changes: Changes,
+        records: Sequence[tuple[Key, bytes | None]],
+        told: Callable[[ErrorCode | None], None],
+    ) -> bool:
         offsets = self.offsets.setdefault(name, Offsets())
         offsets.begin(changes)
 
@@ -277,13 +309,11 @@ class Ledger:
             offsets.settle(changes)
             self._drop_offsets(name)
 
-        records = [
-            (OffsetKey(name, *place), None if value is None else encode_offset(value))
-            for place, value in changes.items()
-        ]
-        if not self._write(records, apply, told):
+        is_written = self._write(records, apply, told)
+        if not is_written:
             offsets.give_up(changes)
             self._drop_offsets(name)
+        return is_written
 
     def _drop_offsets(self, name: str) -> None:
         offsets = self.offsets.get(name)
@@ -295,26 +325,26 @@ class Ledger:
     def delete(self, group: Group, told: Callable[[ErrorCode | None], None]) -> None:
         """Delete a group that has no members, with all its offsets."""
         name = group.group_id
-        offsets = self.offsets.setdefault(name, Offsets())
-        places = offsets.everything()
-        records: list[tuple[Key, bytes | None]] = [(OffsetKey(name, *one), None) for one in places]
+        offsets = self.offsets.get(name)
+        places = () if offsets is None else offsets.everything()
+        # Last of all the group itself: whoever finds it gone finds no offset either.
+        steps: list[tuple[Changes, list[tuple[Key, bytes | None]]]] = []
+        for some in _in_batches(places):
+            steps.append((some, [(OffsetKey(name, *one), None) for one in some]))
         if group.generation > 0:
-            records.append((GroupKey(name), None))
-        offsets.begin(places)
-        changes: Changes = dict.fromkeys(places)
-
-        def apply() -> None:
-            offsets.settle(changes)
-            self._drop_offsets(name)
-
-        if not records or self._write(records, apply, told):
-            # From here on the name stands for a new group, whose records come later in the log.
-            group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            self._forget(name)
-        else:
-            offsets.give_up(places)
+            steps.append(({}, [(GroupKey(name), None)]))
+        for changes, records in steps[:-1]:
+            refusals: list[ErrorCode | None] = []
+            if not self._write_offsets(name, changes, records, refusals.append):
+                told(refusals[0])
+                return
+        if steps and not self._write_offsets(name, *steps[-1], told):
+            return
+        # From here on the name stands for a new group, whose records come later in the log.
+        group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._forget(name)
         self._drop_offsets(name)
-        if not records:
+        if not steps:
             told(None)
 
     # ── Expiry ────────────────────────────────────────────────────────────────────────────────
@@ -323,7 +353,8 @@ class Ledger:
         """Let go of offsets that are too old, and of groups that have nothing; return how many."""
         if not self.is_led or not self.is_loaded:
             return 0
-        gone = 0
+        self._pay()
+        gone = self._forget_places(self._world.is_topic, is_sure=False)
         for group in list(self.groups.values()):
             gone += self._expire(group, keep_ms)
         return gone
@@ -348,15 +379,40 @@ class Ledger:
         return len(places)
 
     def forget_topics(self, gone: frozenset[str]) -> None:
-        """Let go of all offsets in topics that were deleted."""
+        """Let go of all offsets in topics that were deleted, and of what is owed since before."""
         if self.is_led and self.is_loaded:
-            for name, offsets in tuple(self.offsets.items()):
-                self._remove(name, [place for place in offsets if place[0] in gone])
+            self._pay()
+            if gone:
+                self._forget_places(lambda topic: topic not in gone)
 
-    def _remove(self, name: str, places: Sequence[Place]) -> None:
-        for start in range(0, len(places), _AT_ONCE):
-            some: Changes = dict.fromkeys(places[start : start + _AT_ONCE])
-            self.commit(name, some, lambda code: None)
+    def _forget_places(self, is_there: Callable[[str], bool], *, is_sure: bool = True) -> int:
+        """Let go of offsets in topics that are not there; return how many.
+
+        If one was seen to go, they are not shown from now on, and their tombstones are owed until
+        they are written. If it is only not known here, a newer image may know it: the next look
+        decides.
+        """
+        count = 0
+        for name, offsets in tuple(self.offsets.items()):
+            # Also what is under way: the tombstone comes behind it in the log.
+            places = [place for place in offsets.everything() if not is_there(place[0])]
+            count += len(places)
+            if is_sure:
+                offsets.hide(places)
+            self._remove(name, places, is_owed=is_sure)
+        return count
+
+    def _pay(self) -> None:
+        """Write the tombstones that were refused before: by now there may be enough replicas."""
+        owed = tuple(self._owed.items())
+        self._owed.clear()
+        for name, places in owed:
+            self._remove(name, sorted(places), is_owed=True)
+
+    def _remove(self, name: str, places: Sequence[Place], *, is_owed: bool = False) -> None:
+        for some in _in_batches(places):
+            if not self.commit(name, some, lambda code: None) and is_owed:
+                self._owed.setdefault(name, set()).update(some)
 
     # ── The log ───────────────────────────────────────────────────────────────────────────────
 
@@ -368,19 +424,26 @@ class Ledger:
     ) -> bool:
         """Write records as one batch; return whether they are in the log."""
         replica = self.replica
-        write = Write(apply, told, lambda: self._world.require_standing(replica))
         try:
             end = self._append(records)
         except (RequestError, StorageError) as error:
-            write.tell(as_group_error(code_of(error)))
+            told(as_group_error(code_of(error)))
             return False
+
+        def again(write: Write) -> None:
+            if self.is_led:
+                self._told_of(write, replica.when_committed(end, write, is_patient=True))
+
+        write = Write(apply, told, lambda: self._world.require_standing(replica), again)
         write.wait()
-        outcome = replica.when_committed(end, write)
+        self._told_of(write, replica.when_committed(end, write))
+        return True
+
+    def _told_of(self, write: Write, outcome: ErrorCode | None) -> None:
         if outcome is ErrorCode.NONE:
             write.reached()
         elif outcome is not None:
             write.failed(RequestError(outcome))
-        return True
 
     def _append(self, records: Sequence[tuple[Key, bytes | None]]) -> Offset:
         """Return where the log ends with these records; raises `RequestError`, `StorageError`."""
@@ -398,8 +461,10 @@ class Ledger:
         return Offset(appended.last_offset + 1)
 
 
-def _read(found: LogSlice, first: Offset) -> Piece:
-    return decode_piece(found.read(), first)
+def _in_batches(places: Sequence[Place]) -> Iterable[dict[Place, None]]:
+    """Return tombstones for places, as many at once as a batch may have."""
+    for start in range(0, len(places), _AT_ONCE):
+        yield dict.fromkeys(places[start : start + _AT_ONCE])
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:

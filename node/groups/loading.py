@@ -1,7 +1,10 @@
 """From the records of one partition of `__consumer_offsets` to groups and their offsets.
 
+Most of such a log is old news: a group commits the same places again and again. So what is read is
+kept in its bytes, the last of each key, and only what is left at the end is taken apart.
+
 L1  records count in the order of the log: the last of a key wins, a tombstone takes it away
-L2  a record that cannot be read takes nothing else with it; how many there were is told
+L2  a record that cannot be read takes no other key with it; how many there were is told
 
 Not here: reading the log (`ledger.py`).
 """
@@ -15,19 +18,17 @@ from ottla.node.groups.offsets import Offsets
 from ottla.node.groups.records import (
     GroupKey,
     GroupValue,
-    Key,
-    OffsetValue,
     decode_group,
     decode_key,
     decode_offset,
 )
 from ottla.proto.errors import RecordsError
 from ottla.proto.records.decode import iterate_records
-from ottla.proto.records.header import HEADER_SIZE, LENGTH_END, read_header
+from ottla.proto.records.header import HEADER_SIZE, LENGTH_END, read_batch_length
 from ottla.proto.records.validate import validate_stored
 
-# A key, what it says now (None: a tombstone).
-Entry = tuple[Key, GroupValue | OffsetValue | None]
+# What each key says, last of all; None: a tombstone.
+Raw = dict[bytes, bytes | None]
 
 
 class Piece:
@@ -36,7 +37,7 @@ class Piece:
     __slots__ = ("entries", "next_offset", "unreadable")
 
     def __init__(self, next_offset: int) -> None:
-        self.entries: Final[list[Entry]] = []
+        self.entries: Final[Raw] = {}
         # Where to go on reading.
         self.next_offset = next_offset
         self.unreadable = 0
@@ -50,12 +51,11 @@ def decode_piece(data: bytes, first_offset: int) -> Piece:
     piece, at = Piece(first_offset), 0
     view = memoryview(data)
     while len(view) - at >= HEADER_SIZE:
-        header = read_header(view, at)
-        end = at + LENGTH_END + header.batch_length
+        end = at + LENGTH_END + max(0, read_batch_length(view, at))
         if end > len(view):
             break
         batch = view[at:end]
-        validate_stored(batch)
+        header = validate_stored(batch)
         if header.next_offset > first_offset and not header.is_control:
             _read_batch(piece, batch, first_offset)
         piece.next_offset = max(piece.next_offset, header.next_offset)
@@ -64,55 +64,35 @@ def decode_piece(data: bytes, first_offset: int) -> Piece:
 
 
 def _read_batch(piece: Piece, batch: memoryview, first_offset: int) -> None:
+    entries = piece.entries
     try:
         for record in iterate_records(batch):
-            if record.offset >= first_offset:
-                _read_record(piece, record.key, record.value)
+            if record.offset >= first_offset and record.key is not None:
+                entries[record.key] = record.value
     except RecordsError:
-        piece.unreadable += 1
-
-
-def _read_record(piece: Piece, key: bytes | None, value: bytes | None) -> None:
-    try:
-        found = None if key is None else decode_key(key)
-        if found is None:
-            return
-        if value is None:
-            piece.entries.append((found, None))
-        elif isinstance(found, GroupKey):
-            piece.entries.append((found, decode_group(value)))
-        else:
-            piece.entries.append((found, decode_offset(value)))
-    except RecordsError:
-        # Also a tombstone of a kind that we know is whole, or it is none.
         piece.unreadable += 1
 
 
 class Loaded:
-    """Groups and offsets as the log has them so far."""
+    """Groups and offsets as the log has them."""
 
     def __init__(self) -> None:
         self.groups: Final[dict[str, GroupValue]] = {}
         self.offsets: Final[dict[str, Offsets]] = {}
         self.unreadable = 0
 
-    def take(self, piece: Piece) -> None:
-        self.unreadable += piece.unreadable
-        for key, value in piece.entries:
-            self._take(key, value)
-
-    def _take(self, key: Key, value: GroupValue | OffsetValue | None) -> None:
-        if isinstance(key, GroupKey):
-            if isinstance(value, GroupValue):
-                self.groups[key.group] = value
-            else:
-                self.groups.pop(key.group, None)
-            return
-        offsets = self.offsets.setdefault(key.group, Offsets())
-        kept = value if isinstance(value, OffsetValue) else None
-        offsets.replay({(key.topic, key.partition): kept})
-        if offsets.is_idle:
-            del self.offsets[key.group]
+    def take(self, key: bytes, value: bytes) -> None:
+        """Take in the last word on a key."""
+        try:
+            found = decode_key(key)
+            if isinstance(found, GroupKey):
+                self.groups[found.group] = decode_group(value)
+            elif found is not None:
+                place = (found.topic, found.partition)
+                kept = decode_offset(value)
+                self.offsets.setdefault(found.group, Offsets()).replay({place: kept})
+        except RecordsError:
+            self.unreadable += 1
 
     def names(self) -> Iterator[str]:
         """Yield every group that has a generation or an offset."""
@@ -120,8 +100,29 @@ class Loaded:
         yield from (one for one in self.offsets if one not in self.groups)
 
 
+class Gathered:
+    """The last word on every key, in bytes, as far as the log was read."""
+
+    def __init__(self) -> None:
+        self._entries: Final[Raw] = {}
+        self._unreadable = 0
+
+    def take(self, piece: Piece) -> None:
+        self._unreadable += piece.unreadable
+        self._entries.update(piece.entries)
+
+    def loaded(self) -> Loaded:
+        """Return what all of it comes to. It takes its time: for a thread, when all is read."""
+        loaded = Loaded()
+        loaded.unreadable = self._unreadable
+        for key, value in self._entries.items():
+            if value is not None:
+                loaded.take(key, value)
+        return loaded
+
+
 def load(pieces: Iterable[Piece]) -> Loaded:
-    loaded = Loaded()
+    gathered = Gathered()
     for piece in pieces:
-        loaded.take(piece)
-    return loaded
+        gathered.take(piece)
+    return gathered.loaded()

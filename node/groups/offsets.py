@@ -4,7 +4,8 @@ A commit is taken in twice: when it is written (`begin`), and when it is committ
 (`settle`). In between nobody is shown it, since another coordinator might not know it; and nobody
 lets it expire, since it is newer than whatever would.
 
-O1  what is shown was committed in the log, and is the last such in the order of the log
+O1  what is shown was committed in the log, and is the last such in the order of the log; what was
+    committed in a topic that is gone is not shown
 O2  an offset expires only if nothing newer is under way, and only by the rules of retention
 
 Not here: writing (`ledger.py`), and whether somebody may commit (`group.py`).
@@ -92,6 +93,11 @@ class Offsets:
                 self._committed.pop(place, None)
             else:
                 self._committed[place] = value
+
+    def hide(self, places: Iterable[Place]) -> None:
+        """Show these no more: their topic is gone, and the log will say so in a moment."""
+        for place in places:
+            self._committed.pop(place, None)
 
     def expired(self, by: Retention) -> list[Place]:
         """Return what may go now (O2)."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+# Characters in the name of a group. Every one of them is counted in for each request.
+GROUP_ID_MAX: Final = 1_000
 _MASK: Final = 0xFFFF_FFFF
 _SIGN: Final = 0x8000_0000
 _FACTOR: Final = 31

@@ -101,7 +101,7 @@ class Roster:
     def _remove(self, member: Member, code: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
         self._fail(member, code)
         del self.members[member.member_id]
-        self._speakers.subtract(set(member.protocol_names))
+        self._unspeak(member)
         self._unsynced.discard(member.member_id)
         if member.instance_id is not None:
             del self.static_ids[member.instance_id]
@@ -121,11 +121,18 @@ class Roster:
         return new
 
     def _update(self, member: Member, wish: Join) -> None:
-        self._speakers.subtract(set(member.protocol_names))
+        self._unspeak(member)
         member.protocols = wish.protocols
         self._speakers.update(set(member.protocol_names))
         member.session_ms, member.rebalance_ms = wish.session_ms, wish.rebalance_ms
         member.client_id, member.client_host = wish.client_id, wish.client_host
+
+    def _unspeak(self, member: Member) -> None:
+        """Take its protocols back; what nobody speaks is forgotten."""
+        for name in set(member.protocol_names):
+            self._speakers[name] -= 1
+            if self._speakers[name] <= 0:
+                del self._speakers[name]
 
     def _renew(self, member: Member, now_ms: int) -> None:
         self._set_deadline(member, now_ms + member.session_ms)

@@ -3,7 +3,8 @@
 W1  `apply` is called if and only if the write is committed, in the order of the log
 W2  `told` is called exactly once: with None if it is committed, else with why nobody can say so
 
-A write whose time is up may be committed yet: then it is applied, although nobody was told.
+A write whose time is up, or that the disk could not sync at once, may be committed yet: then it is
+applied, although nobody was told.
 
 Not here: what is written (`ledger.py`).
 """
@@ -42,21 +43,32 @@ def code_of(error: RequestError | StorageError) -> ErrorCode:
     return error.code if isinstance(error, RequestError) else ErrorCode.KAFKA_STORAGE_ERROR
 
 
-class Write:
-    """A write that waits to be committed. The replica tells it, at most once."""
+def is_committed(code: ErrorCode) -> bool:
+    """Whether what the log says this of is committed."""
+    # The second one: committed, and then too few stayed in sync.
+    return code in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
-    __slots__ = ("_apply", "_check", "_timer", "_told")
+
+class Write:
+    """A write that waits to be committed. The replica tells it, once if its disk is well."""
+
+    __slots__ = ("_again", "_apply", "_check", "_timer", "_told")
 
     def __init__(
         self,
         apply: Callable[[], None],
         told: Callable[[ErrorCode | None], None],
         check: Callable[[], None],
+        again: Callable[[Write], None],
     ) -> None:
-        """`check` raises `RequestError` if this node may not speak for the partition any more."""
+        """`check` raises `RequestError` if this node may not speak for the partition any more.
+
+        `again` lets the write wait once more: what is in the log may be committed yet (W1).
+        """
         self._apply: Final = apply
         self._told: Callable[[ErrorCode | None], None] | None = told
         self._check: Final = check
+        self._again: Final = again
         self._timer: asyncio.TimerHandle | None = None
 
     def wait(self) -> None:
@@ -77,9 +89,11 @@ class Write:
 
     def failed(self, error: StorageError | RequestError) -> None:
         code = code_of(error)
-        if code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
-            # Committed, and then too few stayed in sync.
+        if is_committed(code):
             self._apply()
+        if isinstance(error, StorageError):
+            # First of all, so that writes wait again in the order of the log.
+            self._again(self)
         self.tell(as_group_error(code))
 
     def tell(self, code: ErrorCode | None) -> None:
@@ -89,6 +103,25 @@ class Write:
         told, self._told = self._told, None
         if told is not None:
             told(code)
+
+
+class Reached:
+    """Waits, with whoever loads a partition, until all that was read is committed."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        self._future: Final = future
+
+    def reached(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
+
+    def failed(self, error: StorageError | RequestError) -> None:
+        if is_committed(code_of(error)):
+            self.reached()
+        elif not self._future.done():
+            self._future.set_exception(error)
 
 
 def into(future: asyncio.Future[ErrorCode | None]) -> Callable[[ErrorCode | None], None]:

@@ -8,7 +8,8 @@ these have, and is answered when there is enough, when something is wrong, or wh
 Only then are all the partitions looked at again: an append costs a fetch that waits for two
 thousand partitions no more than one that waits for one.
 
-F1  nothing at or above the high watermark is sent
+F1  nothing at or above the high watermark is sent, and to who reads committed nothing at or above
+    the last stable offset
 F2  the first batch is always whole, else a batch larger than a client's limit would stop it for
     ever (KIP-74); all in all no more than `fetch.max.bytes` and that batch
 F3  a client cannot pose as a replica: replicas speak to each other elsewhere (CVE-2018-1288)
@@ -28,6 +29,7 @@ from typing import Final, NamedTuple
 
 from ottla.node.broker import Broker
 from ottla.node.kafka.connection import Connection, Slot
+from ottla.node.kafka.isolation import ISOLATION_LEVELS, aborted_in, readable_end
 from ottla.node.kafka.leading import (
     endpoints_of,
     leader_of,
@@ -53,13 +55,13 @@ from ottla.proto.kafka.fetch import (
 from ottla.proto.kafka.framing import RequestHead, response_head
 from ottla.proto.kafka.hot import Endpoint
 from ottla.proto.options import node as node_options
+from ottla.replication.log.log import Log
+from ottla.replication.log.slices import LogSlice
 from ottla.replication.replica import Replica
 
 _log = logger("kafka.fetch")
 
 NO_OFFSET: Final = -1
-READ_COMMITTED: Final = 1
-_ISOLATION_LEVELS: Final = (0, READ_COMMITTED)
 _NO_SESSION: Final = 0
 # Session epochs that ask for everything: begin a session, and go without one.
 _FULL_FETCHES: Final = (0, -1)
@@ -316,7 +318,7 @@ class Fetch:
         *,
         is_first: bool,
     ) -> tuple[FetchAnswer, FilePart | None]:
-        part: FilePart | None = None
+        found: LogSlice | None = None
         diverging: tuple[int, int] | None = None
         try:
             # Here any number below 0 knows no epoch; as in Kafka, nowhere else.
@@ -324,24 +326,25 @@ class Fetch:
                 self._broker, topic, wanted.index, max(wanted.leader_epoch, NO_EPOCH)
             )
             _require_size(wanted.bytes_max)
-            if wanted.offset >= replica.log.high_watermark:
+            log = replica.log
+            bound = readable_end(log, request.isolation_level)
+            if wanted.offset >= bound:
                 require_standing(self._broker, replica)
             diverging = _divergence(replica, wanted)
             if diverging is None:
-                part = _slice(replica, wanted, left, is_first=is_first)
+                found = _slice(log, wanted, min(wanted.bytes_max, left), bound, is_first=is_first)
+            aborted = aborted_in(log, wanted.offset, found, request.isolation_level)
         except RequestError as refusal:
             return _failed(wanted, refusal.code), None
         except StorageError as error:
             _log.error("read_failed", partition=f"{topic}-{wanted.index}", error=str(error))
             return _failed(wanted, ErrorCode.KAFKA_STORAGE_ERROR), None
-        log, high_watermark = replica.log, replica.log.high_watermark
-        aborted = () if request.isolation_level == READ_COMMITTED else None
+        part = None if found is None else FilePart(found.file, found.position, found.size)
         answer = FetchAnswer(
             wanted.index,
             0,
-            high_watermark,
-            # Without transactions nothing is undecided.
-            high_watermark,
+            log.high_watermark,
+            log.last_stable_offset,
             log.start_offset,
             0 if part is None else part.size,
             diverging=diverging,
@@ -460,7 +463,7 @@ def _refusal(request: FetchRequest) -> RequestError | None:
         return RequestError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     if request.replica_id >= 0:
         return RequestError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    if request.isolation_level not in _ISOLATION_LEVELS:
+    if request.isolation_level not in ISOLATION_LEVELS:
         return RequestError(ErrorCode.INVALID_REQUEST)
     if request.bytes_max < 0:
         return RequestError(ErrorCode.INVALID_FETCH_SIZE)
@@ -490,11 +493,7 @@ def _divergence(replica: Replica, wanted: FetchPartition) -> tuple[int, int] | N
 
 
 def _slice(
-    replica: Replica, wanted: FetchPartition, left: int, *, is_first: bool
-) -> FilePart | None:
-    log = replica.log
-    bytes_max = min(wanted.bytes_max, left)
-    found = log.read(Offset(wanted.offset), bytes_max=bytes_max, before=Offset(log.high_watermark))
-    if found is None or (found.size > bytes_max and not is_first):
-        return None
-    return FilePart(found.file, found.position, found.size)
+    log: Log, wanted: FetchPartition, bytes_max: int, bound: Offset, *, is_first: bool
+) -> LogSlice | None:
+    found = log.read(Offset(wanted.offset), bytes_max=bytes_max, before=bound)
+    return None if found is None or (found.size > bytes_max and not is_first) else found

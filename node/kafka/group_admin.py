@@ -8,12 +8,14 @@ Not here: being a member (`groups.py`).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.node.groups.group import Group
 from ottla.node.groups.words import State
 from ottla.node.groups.writing import into
 from ottla.node.kafka.cluster import NOT_ASKED_FOR
+from ottla.node.kafka.pauses import in_turns, with_pauses
 from ottla.node.kafka.requests import Request
 from ottla.proto.errors import ErrorCode, RequestError
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 # Bits by Kafka's numbers of operations: all that can be done with a group.
 GROUP_OPERATIONS: Final = sum(1 << bit for bit in (3, 6, 8, 10, 11))
+_NAME_CHARS_MAX: Final = 249
 _NOT_FOUND_SINCE: Final = 6
 _CLASSIC: Final = "classic"
 
@@ -44,7 +47,10 @@ async def list_groups(broker: Broker, request: Request) -> dict[str, Any]:
             if not states or group.state.value.lower() in states
         ]
     except RequestError as refusal:
-        return {"throttle_time": 0, "error_code": refusal.code, "groups": []}
+        # Nobody asked for one group: there is no other coordinator to look for.
+        is_away = refusal.code is ErrorCode.NOT_COORDINATOR
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_away else refusal.code
+        return {"throttle_time": 0, "error_code": code, "groups": []}
     if types and _CLASSIC not in types:
         groups = []
     return {"throttle_time": 0, "error_code": ErrorCode.NONE, "groups": groups}
@@ -56,14 +62,14 @@ async def list_groups(broker: Broker, request: Request) -> dict[str, Any]:
 async def describe_groups(broker: Broker, request: Request) -> dict[str, Any]:
     may_be_told = request.body.get("include_authorized_operations", False)
     groups = []
-    for name in request.body.groups:
+    async for name in with_pauses(request.body.groups):
         try:
             group = broker.groups.ledger_of(name).groups.get(name)
         except RequestError as refusal:
             told = _described(name, refusal.code, "")
         else:
             told = _unknown(name, request.version) if group is None else _group_told(group)
-        if may_be_told:
+        if may_be_told and told["error_code"] is ErrorCode.NONE:
             told["authorized_operations"] = GROUP_OPERATIONS
         groups.append(told)
     return {"throttle_time": 0, "groups": groups}
@@ -87,14 +93,15 @@ def _unknown(name: str, version: int) -> dict[str, Any]:
     is_told = version >= _NOT_FOUND_SINCE
     code = ErrorCode.GROUP_ID_NOT_FOUND if is_told else ErrorCode.NONE
     told = _described(name, code, State.DEAD.value)
-    told["error_message"] = f"Group {name} not found." if is_told else None
+    # A long name would make a text that is longer than texts can be.
+    short = name if len(name) <= _NAME_CHARS_MAX else f"{name[:_NAME_CHARS_MAX]}…"
+    told["error_message"] = f"Group {short} not found." if is_told else None
     return told
 
 
 def _group_told(group: Group) -> dict[str, Any]:
-    # Who reads what is only known for sure while nothing is on the move.
-    is_stable = group.state is State.STABLE
-    protocol = group.protocol if is_stable else None
+    # While they share out anew nothing is agreed upon; what each had is still told, as in Kafka.
+    protocol = group.protocol if group.state is State.STABLE else None
     return {
         **_described(group.group_id, ErrorCode.NONE, group.state.value),
         "protocol_type": group.protocol_type or "",
@@ -106,7 +113,7 @@ def _group_told(group: Group) -> dict[str, Any]:
                 "client_id": one.client_id,
                 "client_host": one.client_host,
                 "member_metadata": one.metadata_for(protocol),
-                "member_assignment": one.assignment if is_stable else b"",
+                "member_assignment": one.assignment,
             }
             for one in group.members.values()
         ],
@@ -118,11 +125,15 @@ def _group_told(group: Group) -> dict[str, Any]:
 
 async def delete_groups(broker: Broker, request: Request) -> dict[str, Any]:
     names = list(dict.fromkeys(request.body.groups_names))
-    codes = await asyncio.gather(*(_deleted(broker, name) for name in names))
+    codes = [code for some in in_turns(names) for code in await _all_deleted(broker, some)]
     results = [
         {"group_id": name, "error_code": code} for name, code in zip(names, codes, strict=True)
     ]
     return {"throttle_time": 0, "results": results}
+
+
+async def _all_deleted(broker: Broker, names: Sequence[str]) -> list[ErrorCode]:
+    return await asyncio.gather(*(_deleted(broker, name) for name in names))
 
 
 async def _deleted(broker: Broker, name: str) -> ErrorCode:

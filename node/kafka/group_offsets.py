@@ -4,7 +4,7 @@ An offset is told to be committed only after it is, on as many replicas as `__co
 for; and it is shown only from then on.
 
 As in Kafka any offset may be committed, also one that no record has: a consumer that starts there
-finds out. Other than in Kafka 4.3, which looks at the topic only, the partition has to exist.
+finds out. The partition has to exist.
 
 Not here: whether a member may commit (`node/groups/group.py`).
 """
@@ -21,9 +21,10 @@ from ottla.node.groups.offsets import Changes, Offsets
 from ottla.node.groups.records import OffsetValue
 from ottla.node.groups.words import State
 from ottla.node.groups.writing import into
+from ottla.node.kafka.pauses import with_pauses
 from ottla.node.kafka.requests import Request
 from ottla.proto.errors import ErrorCode, RequestError
-from ottla.proto.ids import NO_EPOCH
+from ottla.proto.ids import INT64_MAX, NO_EPOCH
 from ottla.proto.kafka.message import Message
 from ottla.proto.options import node
 
@@ -138,6 +139,9 @@ def _changes(
 ) -> dict[tuple[str, int], OffsetValue]:
     image, now_ms = broker.controller.image, broker.clock.now_ms()
     kept_ms = body.get("retention_time", _DEFAULT_RETENTION)
+    # Who keeps it for longer than there is time keeps it for ever.
+    until_ms = max(0, min(now_ms + kept_ms, INT64_MAX))
+    expire_ms = None if kept_ms == _DEFAULT_RETENTION else until_ms
     changes: dict[tuple[str, int], OffsetValue] = {}
     for topic, partitions in judged:
         name = _topic_name(image, topic, by_id=by_id)
@@ -148,7 +152,7 @@ def _changes(
                     leader_epoch=one.get("committed_leader_epoch", NO_EPOCH),
                     metadata=one.committed_metadata or "",
                     commit_ms=now_ms,
-                    expire_ms=None if kept_ms == _DEFAULT_RETENTION else now_ms + kept_ms,
+                    expire_ms=expire_ms,
                 )
     return changes
 
@@ -169,7 +173,8 @@ async def offset_fetch(broker: Broker, request: Request) -> dict[str, Any]:
     body, version = request.body, request.version
     if version >= _MANY_GROUPS_SINCE:
         groups = [
-            {"group_id": one.group_id, **_fetched(broker, one, version)} for one in body.groups
+            {"group_id": one.group_id, **_fetched(broker, one, version)}
+            async for one in with_pauses(body.groups)
         ]
         return {"throttle_time": 0, "groups": groups}
     return {"throttle_time": 0, **_fetched(broker, body, version)}
@@ -274,12 +279,14 @@ async def _deleted(
     gone: dict[tuple[str, int], None] = {}
     topics: list[dict[str, Any]] = []
     for topic in body.topics:
+        info = image.topic(topic.name)
+        count = 0 if info is None else len(info.partitions)
         is_read = not is_empty and (read is None or topic.name in read)
         partitions = []
         for one in topic.partitions:
             place = (topic.name, one.partition_index)
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
-            if topic.name not in image.topics:
+            if not 0 <= one.partition_index < count:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if code is ErrorCode.NONE and offsets is not None and offsets.get(place) is not None:
                 gone[place] = None

@@ -14,12 +14,14 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from ottla.controller.image import TopicInfo
 from ottla.node.clock import new_uuid
+from ottla.node.groups.coordinator import PATIENCE_S, require_group_id
 from ottla.node.groups.group import Group
 from ottla.node.groups.ledger import Ledger
-from ottla.node.groups.places import partition_of
 from ottla.node.groups.words import Effect, Join, JoinAnswer, Sync, SyncAnswer
 from ottla.node.kafka.leading import endpoints_of
+from ottla.node.kafka.pauses import with_pauses
 from ottla.node.kafka.requests import Request
 from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.kafka.message import Message
@@ -36,10 +38,15 @@ _ID_NEEDED_SINCE: Final = 4
 _SKIP_SINCE: Final = 9
 _NULL_PROTOCOL_SINCE: Final = 7
 _MANY_LEAVE_SINCE: Final = 3
+_PROTOCOL_SINCE: Final = 5
 # A client may call itself anything; so much of it becomes part of a member's id.
 _NAME_MAX: Final = 200
 # Of what a member says why it joins or leaves; the rest of the log line is ours.
 _REASON_MAX: Final = 255
+# Of group.instance.id: Kafka's clients hold it to the rules of a topic's name.
+_INSTANCE_MAX: Final = 249
+# Names of assignors that one member may bring. Every other member's are compared with them.
+_PROTOCOLS_MAX: Final = 100
 
 A = TypeVar("A", JoinAnswer, SyncAnswer)
 Question = Callable[[Group, int], list[Effect]]
@@ -51,48 +58,67 @@ Question = Callable[[Group, int], list[Effect]]
 async def find_coordinator(broker: Broker, request: Request) -> dict[str, Any]:
     body = request.body
     kind = body.get("key_type", _GROUP)
+    search = _Search(broker, request, kind)
     if request.version < _MANY_KEYS_SINCE:
-        found = await _coordinator(broker, request, kind, body.key)
-        return {"throttle_time": 0, **found}
+        return {"throttle_time": 0, **await search.told(body.key)}
     coordinators = [
-        {"key": key, **await _coordinator(broker, request, kind, key)}
-        for key in dict.fromkeys(body.coordinator_keys)
+        {"key": key, **await search.told(key)} async for key in with_pauses(body.coordinator_keys)
     ]
     return {"throttle_time": 0, "coordinators": coordinators}
 
 
-async def _coordinator(broker: Broker, request: Request, kind: int, key: str) -> dict[str, Any]:
-    try:
-        node_id, host, port = await _found(broker, request, kind, key)
-    except RequestError as refusal:
+class _Search:
+    """The keys of one request: however many there are, they wait together, and for one topic."""
+
+    def __init__(self, broker: Broker, request: Request, kind: int) -> None:
+        self._broker: Final = broker
+        self._request: Final = request
+        self._kind: Final = kind
+        self._until_s: Final = asyncio.get_running_loop().time() + PATIENCE_S
+        # Why there is no topic of groups; not tried again for every key.
+        self._no_topic: RequestError | None = None
+
+    async def told(self, key: str) -> dict[str, Any]:
+        try:
+            node_id, host, port = await self._found(key)
+        except RequestError as refusal:
+            return {
+                "error_code": refusal.code,
+                "error_message": refusal.sentence,
+                "node_id": _NOBODY,
+                "host": "",
+                "port": _NOBODY,
+            }
         return {
-            "error_code": refusal.code,
-            "error_message": refusal.sentence,
-            "node_id": _NOBODY,
-            "host": "",
-            "port": _NOBODY,
+            "error_code": ErrorCode.NONE,
+            "error_message": None,
+            "node_id": node_id,
+            "host": host,
+            "port": port,
         }
-    return {
-        "error_code": ErrorCode.NONE,
-        "error_message": None,
-        "node_id": node_id,
-        "host": host,
-        "port": port,
-    }
 
+    async def _found(self, key: str) -> tuple[int, str, int]:
+        if self._kind == _TRANSACTION:
+            raise RequestError(ErrorCode.INVALID_REQUEST, "There are no transactions yet.")
+        if self._kind != _GROUP:
+            sentence = f"There is no coordinator of type {self._kind}."
+            raise RequestError(ErrorCode.INVALID_REQUEST, sentence)
+        require_group_id(key)
+        leader = await self._broker.groups.leader_of(await self._topic(), key, self._until_s)
+        image = self._broker.controller.image
+        endpoints = () if leader is None else endpoints_of(image, [leader], self._request.listener)
+        for node_id, host, port, _ in endpoints:
+            return node_id, host, port
+        raise RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-async def _found(broker: Broker, request: Request, kind: int, key: str) -> tuple[int, str, int]:
-    if kind == _TRANSACTION:
-        raise RequestError(ErrorCode.INVALID_REQUEST, "There are no transactions yet.")
-    if kind != _GROUP:
-        raise RequestError(ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {kind}.")
-    info = await broker.groups.topic(request.client)
-    leader = info.partitions[partition_of(key, len(info.partitions))].leader
-    image = broker.controller.image
-    endpoints = () if leader is None else endpoints_of(image, [leader], request.listener)
-    for node_id, host, port, _ in endpoints:
-        return node_id, host, port
-    raise RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    async def _topic(self) -> TopicInfo:
+        if self._no_topic is not None:
+            raise self._no_topic
+        try:
+            return await self._broker.groups.topic(self._request.client, self._until_s)
+        except RequestError as refusal:
+            self._no_topic = refusal
+            raise
 
 
 # ── JoinGroup ─────────────────────────────────────────────────────────────────────────────────
@@ -126,15 +152,20 @@ def _join_wish(broker: Broker, request: Request) -> Join:
     least, most = of(node.GROUP_MIN_SESSION_TIMEOUT_MS), of(node.GROUP_MAX_SESSION_TIMEOUT_MS)
     if not least <= session_ms <= most:
         raise RequestError(ErrorCode.INVALID_SESSION_TIMEOUT)
+    instance_id = body.get("group_instance_id")
+    if instance_id is not None and len(instance_id) > _INSTANCE_MAX:
+        raise RequestError(ErrorCode.INVALID_REQUEST)
+    if len(body.protocols) > _PROTOCOLS_MAX:
+        raise RequestError(ErrorCode.INVALID_REQUEST)
     protocols = tuple((one.name, bytes(one.metadata)) for one in body.protocols)
     # What could never be written with its group is refused at once: there may be many of them.
     room = broker.options.of_topic({}).value_of(topic.MAX_MESSAGE_BYTES)
-    if sum(len(metadata) for _, metadata in protocols) > room:
+    if sum(len(name) + len(metadata) for name, metadata in protocols) > room:
         raise RequestError(ErrorCode.MESSAGE_TOO_LARGE)
     rebalance_ms = body.get("rebalance_timeout", session_ms)
     return Join(
         member_id=body.member_id,
-        instance_id=body.get("group_instance_id"),
+        instance_id=instance_id,
         client_id=(request.head.client_id or "")[:_NAME_MAX],
         client_host=f"/{request.host}",
         session_ms=session_ms,
@@ -201,6 +232,7 @@ async def sync_group(broker: Broker, request: Request) -> dict[str, Any]:
         assignments={one.member_id: bytes(one.assignment) for one in body.assignments},
     )
     try:
+        _require_protocol(wish, request.version)
         ledger, group = _known(broker, body.group_id)
     except RequestError as refusal:
         return _sync_told(SyncAnswer(error=refusal.code))
@@ -209,6 +241,12 @@ async def sync_group(broker: Broker, request: Request) -> dict[str, Any]:
         return lambda one, now_ms: one.sync(wish, waiter, now_ms)
 
     return _sync_told(await _answered(ledger, group, sync))
+
+
+def _require_protocol(wish: Sync, version: int) -> None:
+    """Since a member says what it believes was agreed upon, it has to (KIP-559)."""
+    if version >= _PROTOCOL_SINCE and (wish.protocol_type is None or wish.protocol is None):
+        raise RequestError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
 def _known(broker: Broker, group_id: str) -> tuple[Ledger, Group]:

@@ -9,7 +9,8 @@ that leaves the log stays open for as long as a job on another thread is syncing
 for the cleaner, which looks for the segments that it has read. Followers hear of the new start with
 their next answer, and are not waited for.
 
-A1  nothing at or above the high watermark is told, but for where an epoch ends
+A1  nothing at or above the high watermark is told, but for where an epoch ends; and to who reads
+    committed nothing at or above the last stable offset
 A2  a client cannot pose as a replica: replicas speak to each other elsewhere (CVE-2018-1288).
     CLUSTER_AUTHORIZATION_FAILED is what Kafka answers to who may not act as a broker
 A3  a new leader that may have committed less than was seen already does not say where the log ends
@@ -28,6 +29,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.controller.names import is_internal
+from ottla.node.kafka.isolation import ISOLATION_LEVELS, READ_UNCOMMITTED, readable_end
 from ottla.node.kafka.leading import led_here, require_standing
 from ottla.node.kafka.requests import Request
 from ottla.node.logs import logger
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
 _log = logger("kafka.offsets")
 
 NO_OFFSET: Final = -1
-_ISOLATION_LEVELS: Final = (0, 1)
 
 # What ListOffsets means by times that are none, and the first version that does.
 _LATEST: Final = -1
@@ -72,7 +73,7 @@ _HIGH_WATERMARK: Final = -1
 def _require_consumer(body: Message) -> None:
     if body.get("replica_id", -1) >= 0:
         raise RequestError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    if body.get("isolation_level", 0) not in _ISOLATION_LEVELS:
+    if body.get("isolation_level", READ_UNCOMMITTED) not in ISOLATION_LEVELS:
         raise RequestError(ErrorCode.INVALID_REQUEST)
 
 
@@ -105,7 +106,8 @@ async def list_offsets(broker: Broker, request: Request) -> dict[str, Any]:
         try:
             _require_consumer(request.body)
             _require_once(times[name, index])
-            told = await _look_up(broker, name, wanted, request.version)
+            isolation = request.body.get("isolation_level", READ_UNCOMMITTED)
+            told = await _look_up(broker, name, wanted, request.version, isolation)
         except (RequestError, StorageError) as failure:
             error = _code_of(failure, f"{name}-{index}")
         topics[name][index] = {
@@ -123,7 +125,9 @@ def _require_once(times: int) -> None:
         raise RequestError(ErrorCode.INVALID_REQUEST)
 
 
-async def _look_up(broker: Broker, topic: str, wanted: Message, version: int) -> _Told:
+async def _look_up(
+    broker: Broker, topic: str, wanted: Message, version: int, isolation: int
+) -> _Told:
     timestamp = wanted.timestamp
     if timestamp < 0 and version < _SINCE.get(timestamp, version + 1):
         raise RequestError(ErrorCode.UNSUPPORTED_VERSION)
@@ -137,13 +141,14 @@ async def _look_up(broker: Broker, topic: str, wanted: Message, version: int) ->
         return _Told()
     if timestamp == _LATEST:
         _require_known_end(broker, replica, version)
-        # Without transactions nothing is undecided: both isolation levels end here.
-        return _Told(NO_TIMESTAMP, replica.log.high_watermark, replica.leader_epoch)
-    return await _by_time(broker, replica, timestamp, version)
+        return _Told(NO_TIMESTAMP, readable_end(replica.log, isolation), replica.leader_epoch)
+    return await _by_time(broker, replica, timestamp, version, isolation)
 
 
-async def _by_time(broker: Broker, replica: Replica, timestamp: int, version: int) -> _Told:
-    log, end = replica.log, replica.log.high_watermark
+async def _by_time(
+    broker: Broker, replica: Replica, timestamp: int, version: int, isolation: int
+) -> _Told:
+    log, end = replica.log, readable_end(replica.log, isolation)
     if timestamp == _OF_LARGEST_TIME:
         _require_known_end(broker, replica, version)
         found = await _at_leisure(broker, replica, lambda: search_latest(log))

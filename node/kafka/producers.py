@@ -31,6 +31,7 @@ from ottla.proto.ids import (
 )
 from ottla.proto.kafka.message import Message
 from ottla.replication.producers import Producer
+from ottla.replication.replica import Replica
 
 if TYPE_CHECKING:
     from ottla.node.broker import Broker
@@ -119,7 +120,7 @@ def _described(broker: Broker, topic: str, index: int) -> dict[str, Any]:
         replica = led_here(broker, topic, index)
         # What they wrote last may be uncommitted, and another leader may know better by now.
         require_standing(broker, replica)
-        active = [_state_of(one) for one in replica.log.producers]
+        active = [_state_of(one, replica) for one in replica.log.producers]
     except RequestError as refusal:
         error, sentence = refusal.code, refusal.sentence
     return {
@@ -135,12 +136,13 @@ def _require_name(topic: str) -> None:
         raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
 
 
-def _state_of(producer: Producer) -> dict[str, int]:
+def _state_of(producer: Producer, replica: Replica) -> dict[str, int]:
+    began = replica.log.producers.transactions.first_offset_of(producer.producer_id)
     return {
         "producer_id": producer.producer_id,
         "producer_epoch": producer.epoch,
         "last_sequence": producer.last_sequence,
         "last_timestamp": producer.batches[-1].timestamp if producer.batches else NO_TIMESTAMP,
-        "coordinator_epoch": _NONE,
-        "current_txn_start_offset": _NONE,
+        "coordinator_epoch": producer.coordinator_epoch,
+        "current_txn_start_offset": _NONE if began is None else began,
     }

@@ -402,10 +402,11 @@ OFFSETS_TOPIC_REPLICATION_FACTOR: Final = Option(
 OFFSETS_TOPIC_SEGMENT_BYTES: Final = Option(
     name="offsets.topic.segment.bytes",
     kind=INT,
-    default=100 * _MIB,
+    default=4 * _MIB,
     check=at_least(1),
     unit="bytes",
     doc="segment.bytes of __consumer_offsets: small, so that a new coordinator soon has read it.",
+    differs=Difference("104857600", "the last segment is never compacted (ADR 0026)."),
 )
 OFFSETS_RETENTION_MINUTES: Final = Option(
     name="offsets.retention.minutes",
@@ -419,7 +420,7 @@ OFFSET_METADATA_MAX_BYTES: Final = Option(
     name="offset.metadata.max.bytes",
     kind=INT,
     default=4096,
-    check=at_least(0),
+    check=between(0, 32767),
     unit="bytes",
     doc="The longest text that a consumer may keep beside a committed offset.",
 )

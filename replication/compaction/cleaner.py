@@ -11,6 +11,7 @@ Not here: whether it is due (`plan.py`), which records stay (`rewrite.py`), the 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -23,7 +24,13 @@ from ottla.proto.records.decode import decode_records
 from ottla.proto.records.header import BatchHeader, read_header
 from ottla.proto.records.record import Record
 from ottla.replication.compaction.plan import CleaningPlan, plan_cleaning
-from ottla.replication.compaction.rewrite import KeyMap, Rewritten, rewrite_batch
+from ottla.replication.compaction.rewrite import (
+    KeyMap,
+    Rewritten,
+    rewrite_batch,
+    rewrite_marker,
+)
+from ottla.replication.log.aborted import packed, path_of, write_entries
 from ottla.replication.log.files import CLEANED_SUFFIX
 from ottla.replication.log.log import Log
 from ottla.replication.log.retention import SegmentFacts
@@ -32,6 +39,7 @@ from ottla.replication.log.segment import Segment, note_of
 from ottla.replication.log.surgery import swap
 from ottla.replication.storage.failpoints import hit
 from ottla.replication.storage.ports import File, Files
+from ottla.replication.transactions import Aborted
 
 # About 160 bytes of memory each.
 KEYS_MAX: Final = 800_000
@@ -70,11 +78,14 @@ def begin_cleaning(log: Log, *, now_ms: int, keys_max: int = KEYS_MAX) -> Cleani
         facts_of(log)[:-1],
         log.settings,
         cleaned_to=log.state.cleaned_to,
-        limit=Offset(min(log.high_watermark, log.state.recovery_base)),
+        limit=Offset(min(log.last_stable_offset, log.state.recovery_base)),
         horizon_ms=log.state.horizon_ms,
         now_ms=now_ms,
     )
-    return None if plan is None else CleaningJob(log, plan, now_ms, keys_max)
+    try:
+        return None if plan is None else CleaningJob(log, plan, now_ms, keys_max)
+    except (OSError, CorruptionError) as error:
+        raise log.fail_reading("look at aborted transactions", error) from error
 
 
 def clean(log: Log, *, now_ms: int, keys_max: int = KEYS_MAX) -> CleaningReport | None:
@@ -104,7 +115,19 @@ class CleaningJob:
         # The last batch of each live producer in what is cleaned (Q4). Not in the whole log: its
         # end may be truncated yet, and then these are the last.
         self._last_offsets: Final[dict[int, int]] = {}
+        self._last_markers: Final[dict[int, int]] = {}
         self._last_offset = -1
+        # What was aborted in what is cleaned: all of it is decided, wherever the marker is.
+        self._aborted: Final = _aborted_in(log, plan)
+        # Producers of whose transaction a batch was met, in what was rewritten so far (Q7).
+        self._met: Final[set[int]] = set()
+        self._entries: Final = {
+            base: log.aborted.in_segment(self._segments[base])
+            for bases in plan.groups
+            for base in bases
+        }
+        # Abort markers that are left in the segment that is being written.
+        self._kept_markers: Final[set[int]] = set()
         self.report: Final = CleaningReport()
         # Sources, the segment that replaces them, and its checksum.
         self.results: Final[list[tuple[list[Segment], Segment, int]]] = []
@@ -138,7 +161,9 @@ class CleaningJob:
                 for at in walk(_open(self._log.files, segment), 0, segment.size):
                     self._last_offset = at.header.last_offset
                     if at.header.producer_id in self._live_producers:
-                        self._last_offsets[at.header.producer_id] = at.header.last_offset
+                        # Apart: a marker says how an epoch goes on, and no sequence.
+                        last = self._last_markers if at.header.is_control else self._last_offsets
+                        last[at.header.producer_id] = at.header.last_offset
 
     def _map_keys(self) -> None:
         for bases in self.plan.groups:
@@ -146,7 +171,8 @@ class CleaningJob:
                 for header, batch in _batches(self._log.files, self._segments[base]):
                     if header.base_offset < self.plan.dirty_from:
                         continue
-                    if not self._latest.add(_records_of(header, batch)):
+                    records = [] if self._is_aborted(header) else _records_of(header, batch)
+                    if not self._latest.add(records):
                         return
                     self.cleaned_to = header.next_offset
         self.cleaned_to = self.plan.end_offset
@@ -155,6 +181,7 @@ class CleaningJob:
         cleaned = self._log.new_segment(sources[0].base_offset, suffix=CLEANED_SUFFIX)
         cleaned.create()
         self._making = cleaned
+        self._kept_markers.clear()
         is_changed = len(sources) > 1
         crc = 0
         for source in sources:
@@ -168,6 +195,7 @@ class CleaningJob:
         if not is_changed:
             cleaned.remove()
             return
+        self._write_aborted(sources, cleaned)
         self._make_durable(cleaned)
         self.report.bytes_before += sum(source.size for source in sources)
         self.report.bytes_after += cleaned.size
@@ -177,7 +205,12 @@ class CleaningJob:
         if header.base_offset >= self.cleaned_to:
             # Its keys are not known: a tombstone here still has older values to hide.
             horizon = header.base_timestamp if header.has_delete_horizon else None
+            self._kept_markers.add(header.last_offset)
             return Rewritten(batch, horizon_ms=horizon)
+        if header.is_control:
+            return self._rewrite_marker(header, batch)
+        if header.is_transactional:
+            self._met.add(header.producer_id)
         return rewrite_batch(
             batch,
             header,
@@ -186,7 +219,50 @@ class CleaningJob:
             delete_retention_ms=self._log.settings.delete_retention_ms,
             stays_empty=header.last_offset
             in (self._last_offset, self._last_offsets.get(header.producer_id)),
+            is_aborted=self._is_aborted(header),
         )
+
+    def _rewrite_marker(self, header: BatchHeader, batch: bytes) -> Rewritten:
+        is_last = header.last_offset in (
+            self._last_offset,
+            self._last_markers.get(header.producer_id),
+        )
+        rewritten = rewrite_marker(
+            batch,
+            header,
+            now_ms=self.now_ms,
+            delete_retention_ms=self._log.settings.delete_retention_ms,
+            stays=is_last or header.producer_id in self._met,
+        )
+        self._met.discard(header.producer_id)
+        if rewritten.batch is not None:
+            self._kept_markers.add(header.last_offset)
+        return rewritten
+
+    def _is_aborted(self, header: BatchHeader) -> bool:
+        aborted = self._aborted.get(header.producer_id) if header.is_transactional else None
+        if not aborted:
+            return False
+        # A producer has one transaction at a time: the last that began before it, or none.
+        count = bisect_right(aborted, header.base_offset, key=lambda one: one.first_offset)
+        return count > 0 and header.base_offset < aborted[count - 1].last_offset
+
+    def _write_aborted(self, sources: list[Segment], cleaned: Segment) -> None:
+        """Give the cleaned segment the entries of the markers that are left in it.
+
+        Also if none is: a crash must be able to tell the new file from that of a source.
+        """
+        files, paths = self._log.files, [path_of(source) for source in sources]
+        if not any(files.exists(path) for path in paths):
+            return
+        bases = {source.base_offset for source in sources}
+        known = [one for base in sorted(bases) for one in self._entries.get(base, ())]
+        kept = [one for one in known if one.last_offset in self._kept_markers]
+        file = write_entries(files, path_of(cleaned), packed(kept))
+        try:
+            file.sync()
+        finally:
+            file.close()
 
     def _take(self, cleaned: Segment, rewritten: Rewritten, crc: int) -> int:
         self.report.removed_records += rewritten.removed_count
@@ -241,6 +317,15 @@ def _batches(files: Files, segment: Segment) -> Iterator[tuple[BatchHeader, byte
         yield at.header, file.read_at(at.position, at.header.size)
     if checked.problem is not None:
         raise CorruptionError(f"{segment.path} at {checked.position}: {checked.problem}")
+
+
+def _aborted_in(log: Log, plan: CleaningPlan) -> dict[int, list[Aborted]]:
+    """Return the aborted transactions with records in what is cleaned, by producer."""
+    found: dict[int, list[Aborted]] = {}
+    start = log.segments[0].base_offset
+    for one in log.aborted.overlapping(log.segments, start, plan.end_offset):
+        found.setdefault(one.producer_id, []).append(one)
+    return found
 
 
 def _records_of(header: BatchHeader, batch: bytes) -> list[Record]:

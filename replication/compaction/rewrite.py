@@ -9,7 +9,10 @@ Q3  base offset, last offset, epoch, producer and sequence of a batch stay as th
 Q4  a batch with no record left stays, empty, if it is its producer's last in what is cleaned: a
     restart or a truncation must find it (rule 62); and so does the last one of all: a follower
     learns from it where the log ends
-Q5  what cannot be decoded, has no key, or is a control batch stays: nothing has replaced it
+Q5  what cannot be decoded or has no key stays: nothing has replaced it
+Q6  records of an aborted transaction go, whatever their keys, and replace nothing
+Q7  a marker stays while any batch of its transaction is there, and then for as long as a tombstone;
+    and for as long as it is the last word of a live producer
 
 Not here: files (`cleaner.py`).
 """
@@ -78,12 +81,17 @@ def rewrite_batch(
     now_ms: int,
     delete_retention_ms: int,
     stays_empty: bool,
+    is_aborted: bool = False,
 ) -> Rewritten:
-    """Return what is left of one whole batch, whose checksum the caller has checked."""
+    """Return what is left of one whole batch of records, whose checksum the caller has checked."""
     horizon = header.base_timestamp if header.has_delete_horizon else None
-    if header.is_control or header.count == 0:
-        stays = header.is_control or stays_empty
-        return Rewritten(batch if stays else None, horizon_ms=horizon, is_changed=not stays)
+    if header.count == 0:
+        return Rewritten(
+            batch if stays_empty else None, horizon_ms=horizon, is_changed=not stays_empty
+        )
+    if is_aborted:
+        left = _rebuilt(header, [], None) if stays_empty else None
+        return Rewritten(left, header.count, is_changed=True)
     try:
         records = decode_records(batch)
     except RecordsError:
@@ -100,6 +108,31 @@ def rewrite_batch(
         return Rewritten(None, removed, is_changed=True)
     rebuilt = _rebuilt(header, kept, new_horizon)
     return Rewritten(rebuilt, removed, new_horizon, is_changed=True)
+
+
+def rewrite_marker(
+    batch: bytes,
+    header: BatchHeader,
+    *,
+    now_ms: int,
+    delete_retention_ms: int,
+    stays: bool,
+) -> Rewritten:
+    """Return what is left of a control batch; `stays` if it is needed yet (Q7)."""
+    horizon = header.base_timestamp if header.has_delete_horizon else None
+    if stays or header.count == 0:
+        return Rewritten(batch, horizon_ms=horizon)
+    if horizon is not None:
+        is_over = now_ms >= horizon
+        return Rewritten(
+            None if is_over else batch, horizon_ms=None if is_over else horizon, is_changed=is_over
+        )
+    try:
+        records = decode_records(batch)
+    except RecordsError:
+        return Rewritten(batch)
+    horizon = now_ms + delete_retention_ms
+    return Rewritten(_rebuilt(header, records, horizon), horizon_ms=horizon, is_changed=True)
 
 
 def _stays(record: Record, latest: KeyMap, horizon_ms: int | None, now_ms: int) -> bool:
@@ -124,6 +157,7 @@ def _rebuilt(header: BatchHeader, records: list[Record], horizon_ms: int | None)
         base_sequence=header.base_sequence,
         leader_epoch=header.leader_epoch,
         transactional=header.is_transactional,
+        control=header.is_control,
         delete_horizon_ms=horizon_ms,
         max_timestamp=header.max_timestamp if keeps_time else None,
     )

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.proto.errors import CorruptionError, ErrorCode, RequestError, StorageError, ensure
 from ottla.proto.ids import NO_TIMESTAMP, LeaderEpoch, Offset
+from ottla.proto.records.control import EndMarker, build_marker, read_marker
 from ottla.proto.records.convert import recompress, with_log_append_time
 from ottla.proto.records.header import (
     LENGTH_END,
@@ -35,6 +36,7 @@ from ottla.replication.log.segment import Note
 from ottla.replication.log.tail import Tail
 from ottla.replication.storage.failpoints import hit
 from ottla.replication.storage.ports import Buffer
+from ottla.replication.transactions import Aborted
 
 if TYPE_CHECKING:
     from ottla.replication.log.log import Log
@@ -55,6 +57,7 @@ class Run:
     """Batches that are placed one after another and written to one segment at once."""
 
     __slots__ = (
+        "_aborted",
         "_buffers",
         "_first_offset",
         "_last_offset_max",
@@ -75,6 +78,7 @@ class Run:
         self._now_ms = now_ms
         self._buffers: list[Buffer] = []
         self._notes: list[Note] = []
+        self._aborted: list[Aborted] = []
         self._tail = tail
         self._first_offset = self.end_offset = log.end_offset
         self._room_bytes, self._last_offset_max = log.room(now_ms)
@@ -88,6 +92,11 @@ class Run:
         self._buffers += buffers
         self._notes.append((size, last_offset, max_timestamp))
         self.end_offset = last_offset + 1  # type: ignore[assignment]  # an Offset, for speed
+
+    def aborts(self, aborted: Aborted | None) -> None:
+        """The batch that was added last is the marker of this aborted transaction."""
+        if aborted is not None:
+            self._aborted.append(aborted)
 
     def _make_room(self, size: int, last_offset: int) -> None:
         self.write()
@@ -117,14 +126,20 @@ class Run:
         if self._tail is not None:
             self._tail.add(self._first_offset, self.end_offset, bytes(buffers[0]))
         self._first_offset = self.end_offset
+        for aborted in self._aborted:
+            log.aborted.add(active, aborted)
         log.took_in(active, self.end_offset, self._now_ms)
-        self._buffers, self._notes = [], []
+        self._buffers, self._notes, self._aborted = [], [], []
         hit("log.append.after")
+
+
+# What a leader appends: the batch of a producer, or how a transaction has ended.
+Batch = bytes | bytearray | memoryview | EndMarker
 
 
 def append_as_leader(
     log: Log,
-    batches: Sequence[bytes | bytearray | memoryview],
+    batches: Sequence[Batch],
     *,
     epoch: LeaderEpoch,
     now_ms: int,
@@ -156,10 +171,12 @@ def append_as_leader(
 def _place(
     log: Log,
     run: Run,
-    batch: bytes | bytearray | memoryview,
+    batch: Batch,
     epoch: LeaderEpoch,
     now_ms: int,
 ) -> Appended:
+    if isinstance(batch, EndMarker):
+        return _mark(log, run, batch, epoch, now_ms)
     view = batch if type(batch) is memoryview else memoryview(batch)
     header = validate_produced(view, log.limits, now_ms=now_ms)
     # Taken apart once: looking the fields up by name, one by one, is what costs time here.
@@ -181,6 +198,19 @@ def _place(
     if producer_id >= 0:
         log.producers.record(header, base, now_ms)
     return Appended(base, last_offset, now_ms if log.gives_time else NO_TIMESTAMP)
+
+
+def _mark(log: Log, run: Run, end: EndMarker, epoch: LeaderEpoch, now_ms: int) -> Appended:
+    base = run.end_offset
+    if not log.producers.check_marker(end):
+        # Told again: what it says is here, wherever that is.
+        return Appended(Offset(base - 1), Offset(base - 1), NO_TIMESTAMP, True)
+    batch = memoryview(build_marker(end, timestamp=now_ms))
+    header = read_header(batch)
+    head = stamp(base, header.batch_length, epoch)
+    run.add(header.size, base, header.max_timestamp, (head, batch[STAMP_END:]))
+    run.aborts(log.producers.record(header, base, now_ms, end.marker))
+    return Appended(base, base, NO_TIMESTAMP)
 
 
 def _converted(
@@ -224,7 +254,8 @@ def append_as_follower(
         if header.leader_epoch > log.epochs.latest:
             log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
         if header.producer_id >= 0:
-            log.producers.record(header, Offset(header.base_offset), now_ms)
+            marker = read_marker(body) if header.is_control else None
+            run.aborts(log.producers.record(header, Offset(header.base_offset), now_ms, marker))
         position += header.size
     run.write()
     return len(headers)

@@ -15,7 +15,9 @@ _DIGITS: Final = 20
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
-SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+# Only where transactions were aborted.
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 # A cleaned segment that has not taken the place of its sources yet.
 CLEANED_SUFFIX: Final = ".cleaned"
 # A segment that is no longer part of the log and waits to be removed.

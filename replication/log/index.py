@@ -16,6 +16,7 @@ I3  entries below the recovery point were synced before it was written (rule 49)
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -110,19 +111,21 @@ class SparseIndex:
 
     def count_below(self, value: int) -> int:
         """Return how many entries, from the first on, have a value below `value` (I1)."""
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if self.entry_at(middle).value < value:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        unpack, width, saved = self._entry.unpack_from, self._entry.size, self._saved
+        # Values never fall (I1), so the first of the tail tells in which part to look.
+        if saved and (not self._tail or unpack(self._tail)[1] >= value):
+            view = self._mapped()
+            slots = range(saved // width)
+            return bisect_left(slots, value, key=lambda slot: unpack(view, slot * width)[1])
+        tail = self._tail
+        slots = range(len(tail) // width)
+        inside = bisect_left(slots, value, key=lambda slot: unpack(tail, slot * width)[1])
+        return saved // width + inside
 
-    def value_up_to(self, value: int) -> int | None:
-        """Return the largest value that is at most `value`, if there is one (I1)."""
+    def entry_up_to(self, value: int) -> Entry | None:
+        """Return the entry with the largest value that is at most `value`, if there is one (I1)."""
         count = self.count_below(value + 1)
-        return self.entry_at(count - 1).value if count else None
+        return self.entry_at(count - 1) if count else None
 
     def is_ordered(self) -> bool:
         """Return whether I1 holds; a file that was damaged may break it."""

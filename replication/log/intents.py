@@ -18,7 +18,13 @@ from typing import Final
 from crc32c import crc32c
 
 from ottla.proto.errors import CorruptionError
-from ottla.replication.log.files import CLEANED_SUFFIX, LOG_SUFFIX, SUFFIXES, base_of
+from ottla.replication.log.files import (
+    CLEANED_SUFFIX,
+    LOG_SUFFIX,
+    SUFFIXES,
+    TRANSACTION_INDEX_SUFFIX,
+    base_of,
+)
 from ottla.replication.log.state import (
     NOTHING_PENDING,
     Intent,
@@ -61,13 +67,19 @@ def _finish_swap(files: Files, directory: str, pending: Pending, present: set[st
             f"{cleaned} was to replace {len(pending.sources)} segments, and is not there as it "
             f"was written"
         )
+    aborted = f"{pending.offset:020d}{TRANSACTION_INDEX_SUFFIX}"
+    # It is renamed before the segment, and always made where a source has one: if it does not wait
+    # any more, what stands under its name is the new one.
+    is_aborted_new = aborted + CLEANED_SUFFIX not in present
     for base in pending.sources:
         if base == pending.offset and not waits:
             continue
         for suffix in SUFFIXES:
             name = f"{base:020d}{suffix}"
-            if name in present:
+            if name in present and not (name == aborted and is_aborted_new):
                 files.remove(f"{directory}/{name}")
+    if not is_aborted_new:
+        files.rename(f"{directory}/{aborted}{CLEANED_SUFFIX}", f"{directory}/{aborted}")
     if waits:
         files.rename(cleaned, target)
 

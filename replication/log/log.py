@@ -23,7 +23,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -33,9 +33,11 @@ from ottla.proto.records.compression import CODEC_NAMES, Codec
 from ottla.proto.records.header import TimestampType
 from ottla.proto.records.validate import BatchLimits
 from ottla.replication.epochs import EpochHistory
-from ottla.replication.log.append import Appended, append_as_follower, append_as_leader
+from ottla.replication.log.aborted import AbortedTransactions
+from ottla.replication.log.append import Appended, Batch, append_as_follower, append_as_leader
 from ottla.replication.log.handles import Handles, is_shortage
 from ottla.replication.log.segment import Segment
+from ottla.replication.log.slices import LogSlice
 from ottla.replication.log.state import (
     PartitionState,
     encode_producers,
@@ -53,23 +55,6 @@ from ottla.replication.storage.ports import File, Files, StateStore
 # Producer snapshots kept: the newest for recovery, the others for truncation.
 SNAPSHOTS_MAX: Final = 3
 _CODECS: Final[dict[str, Codec]] = {name: codec for codec, name in CODEC_NAMES.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class LogSlice:
-    """Bytes of one segment, ready for sendfile. The first batch is whole, the last may be cut.
-
-    It is cut only where batches are smaller than `index.interval.bytes`, and by less than that.
-    """
-
-    file: File
-    position: int
-    size: int
-    # Of the first batch; it may lie below the offset that was asked for.
-    first_offset: Offset
-
-    def read(self) -> bytes:
-        return self.file.read_at(self.position, self.size)
 
 
 class Log:
@@ -100,6 +85,7 @@ class Log:
         self.segments: Final = segments
         self.epochs: Final = epochs
         self.producers = producers
+        self.aborted: Final = AbortedTransactions(files, trusted_below=state.recovery_point)
         self.state = state
         # Offsets of the producer snapshots in the store, oldest first.
         self.snapshots = snapshots
@@ -150,14 +136,17 @@ class Log:
         return self.synced_offset if self.settings.fsync else self.end_offset
 
     @property
+    def last_stable_offset(self) -> Offset:
+        """Below it everything is committed, and every transaction decided."""
+        return max(self.start_offset, self.producers.transactions.last_stable(self.high_watermark))
+
+    @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
 
     # -- append ------------------------------------------------------------------------------
 
-    def append_as_leader(
-        self, batch: bytes | bytearray | memoryview, *, epoch: LeaderEpoch, now_ms: int
-    ) -> Appended:
+    def append_as_leader(self, batch: Batch, *, epoch: LeaderEpoch, now_ms: int) -> Appended:
         """Check, place and write one batch of a producer, or raise; a refusal changes nothing."""
         (answer,) = append_as_leader(self, (batch,), epoch=epoch, now_ms=now_ms)
         if isinstance(answer, RequestError):
@@ -166,7 +155,7 @@ class Log:
 
     def append_all_as_leader(
         self,
-        batches: Sequence[bytes | bytearray | memoryview],
+        batches: Sequence[Batch],
         *,
         epoch: LeaderEpoch,
         now_ms: int,
@@ -312,8 +301,10 @@ class Log:
                 return None
             if at.position + size < limit:
                 # A batch that is cut is sent again, whole: rather end where one is known to begin.
-                border = segment.indexes.offsets.value_up_to(at.position + size) or 0
-                size = max(border - at.position, at.header.size) if border > at.position else size
+                border = segment.indexes.offsets.entry_up_to(at.position + size)
+                if border is not None and border.value > at.position:
+                    size = max(border.value - at.position, at.header.size)
+                    segment.remember(border)
             return LogSlice(segment.reader(), at.position, size, Offset(at.header.base_offset))
         return None
 
@@ -376,7 +367,7 @@ class Log:
         if not force and known == (self.end_offset, self.high_watermark, self.epochs.entries):
             return None
         try:
-            index_files = self.handles.relieved(self.unsynced.open_indexes)
+            index_files = self.handles.relieved(self.unsynced.open_indexes) + self._save_aborted()
             hit("log.snapshot.before")
         except OSError as error:
             raise self.fail_reading("checkpoint", error) from error
@@ -390,6 +381,12 @@ class Log:
             self.active.trusted(),
             encode_producers(self.producers),
         )
+
+    def _save_aborted(self) -> tuple[File, ...]:
+        files = self.handles.relieved(partial(self.aborted.save, self.segments))
+        # Some of them may be new.
+        self.unsynced.directory |= bool(files)
+        return files
 
     def checkpoint_changes(self, job: CheckpointJob) -> dict[bytes, bytes | None]:
         """Return what to commit once the job ran. Other changes made meanwhile are kept."""
@@ -407,6 +404,7 @@ class Log:
         self.snapshots = self._snapshots_after(job)[0]
         self.stale_snapshots = []
         self.unsynced.indexes_done(job)
+        self.aborted.trust(job.recovery_point)
         self.finish_sync(job.sync)
         hit("log.snapshot.after")
 

@@ -430,7 +430,7 @@ class LogManager:
             facts_of(log),
             log.settings,
             start_offset=log.start_offset,
-            high_watermark=log.high_watermark,
+            high_watermark=log.last_stable_offset,
             now_ms=now_ms,
         )
         if start > log.start_offset:
@@ -447,7 +447,7 @@ class LogManager:
             return
         newest = facts_of(log)[-1].max_timestamp
         is_expired = newest != NO_TIMESTAMP and now_ms - newest > limit
-        if is_expired and log.end_offset <= log.high_watermark:
+        if is_expired and log.end_offset <= log.last_stable_offset:
             log.roll()
 
     def clean(self, *, now_ms: int) -> dict[TopicPartition, CleaningReport]:

@@ -10,8 +10,9 @@ from typing import Protocol
 
 from ottla.proto.errors import CorruptionError
 from ottla.proto.ids import Offset
-from ottla.proto.records.header import BatchHeader
-from ottla.replication.log.scan import walk
+from ottla.proto.records.control import read_marker
+from ottla.replication.log.aborted import AbortedTransactions
+from ottla.replication.log.scan import At, walk
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.state import decode_producers, producers_key
 from ottla.replication.producers import ProducerStates
@@ -29,16 +30,27 @@ class Rebuildable(Protocol):
     def segments(self) -> Sequence[Segment]: ...
     @property
     def snapshots(self) -> Sequence[Offset]: ...
+    @property
+    def aborted(self) -> AbortedTransactions: ...
 
 
 def rebuild_producers(log: Rebuildable, end_offset: Offset, now_ms: int) -> ProducerStates:
-    """Return the producers at the end of the log, by the newest readable snapshot (S2)."""
+    """Return the producers at the end of the log, by the newest readable snapshot (S2).
+
+    What was aborted behind it is added to the index on the way.
+    """
     producers, since = _newest_snapshot(log)
     if since >= end_offset:
         # The usual start: nothing was written since. No segment is opened for nothing.
         return producers
-    for header in headers_from(log.segments, since):
-        producers.record(header, Offset(header.base_offset), now_ms)
+    for segment, at in batches_from(log.segments, since):
+        header = at.header
+        marker = None
+        if header.is_control and header.producer_id >= 0:
+            marker = read_marker(segment.reader().read_at(at.position, header.size))
+        aborted = producers.record(header, Offset(header.base_offset), now_ms, marker)
+        if aborted is not None:
+            log.aborted.add(segment, aborted)
     return producers
 
 
@@ -54,8 +66,8 @@ def _newest_snapshot(log: Rebuildable) -> tuple[ProducerStates, Offset]:
     return ProducerStates(), Offset(0)
 
 
-def headers_from(segments: Sequence[Segment], offset: Offset) -> Iterator[BatchHeader]:
-    """Yield the headers of all batches that lie wholly at or above `offset`."""
+def batches_from(segments: Sequence[Segment], offset: Offset) -> Iterator[tuple[Segment, At]]:
+    """Yield all batches that lie wholly at or above `offset`, and where they are."""
     for number, segment in enumerate(segments):
         is_below = number + 1 < len(segments) and segments[number + 1].base_offset <= offset
         if is_below or segment.size == 0:
@@ -65,4 +77,4 @@ def headers_from(segments: Sequence[Segment], offset: Offset) -> Iterator[BatchH
             continue
         for found in walk(segment.reader(), at.position, segment.size):
             if found.header.base_offset >= offset:
-                yield found.header
+                yield segment, found

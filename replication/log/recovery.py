@@ -445,6 +445,7 @@ class _Opening:
         )
         log.gaps_below = Offset(max(log.gaps_below, self.gaps_below))
         log.stale_snapshots = [offset for offset in found if offset > end_offset]
+        log.aborted.open(self.segments)
         log.producers = rebuild_producers(log, end_offset, self.now_ms)
         if self.touched:
             recovered_from = max(state.recovery_point, log.start_offset)

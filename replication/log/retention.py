@@ -2,7 +2,8 @@
 
 N1  only whole segments go, oldest first, and never the newest (the manager rolls one that is too
     old as a whole, so that it no longer is the newest)
-N2  nothing at or above the high watermark goes
+N2  nothing at or above the high watermark goes, nor anything of a transaction that is not decided:
+    the caller's limit is the last stable offset (rule 64b)
 N3  by time: the segment's newest record is older than the limit; by size: without the segment
     there would still be at least as much as the limit
 

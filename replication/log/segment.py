@@ -18,7 +18,6 @@ Not here: when to roll, what is durable, what may be read (`log.py`), and what t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ottla.proto.errors import CorruptionError, ensure
 from ottla.proto.ids import INT32_MAX, INT64_MAX, NO_TIMESTAMP, Offset
@@ -31,12 +30,15 @@ from ottla.replication.log.files import (
     segment_stem,
 )
 from ottla.replication.log.handles import Handles
-from ottla.replication.log.index import SparseIndex, last_value_in, offset_index, time_index
+from ottla.replication.log.index import Entry, last_value_in
+from ottla.replication.log.index_pair import Indexes
 from ottla.replication.log.scan import At, walk
 from ottla.replication.log.state import Trusted
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.ports import Buffer, File, Files
 
+# One for each reader that goes through a segment; more readers than that look batches up.
+_BORDERS_MAX = 8
 # Size of a batch, its last offset, its largest timestamp.
 Note = tuple[int, int, int]
 
@@ -45,18 +47,11 @@ def note_of(header: BatchHeader) -> Note:
     return header.size, header.last_offset, header.max_timestamp
 
 
-@dataclass(slots=True)
-class Indexes:
-    """The two indexes of a segment."""
-
-    offsets: SparseIndex
-    times: SparseIndex
-
-
 class Segment:
     """One file of batches. Created empty, or loaded; written while newest; then only read."""
 
     __slots__ = (
+        "_borders",
         "_files",
         "_handles",
         "_index_interval",
@@ -110,6 +105,8 @@ class Segment:
         # No entry can be added to one of the indexes: the segment is as full as it gets.
         self.is_index_full = False
         self._unindexed_bytes = 0
+        # Where readers will go on: batches by their base offset, few of them, forgotten with a cut.
+        self._borders: dict[int, At] = {}
         # Of all batches so far. For a segment that was loaded they come from its time index.
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = -1
@@ -128,8 +125,8 @@ class Segment:
 
     def _require_indexes(self) -> Indexes:
         if self._indexes is None:
-            loaded = self._load_indexes()
-            if loaded is None or not self._indexes_fit(loaded):
+            loaded = self._loaded()
+            if loaded is None or not loaded.fit(self.size):
                 return self.rebuild_indexes()
             if not self._recount(loaded, self.size, self._trusted):
                 return self.rebuild_indexes()
@@ -143,7 +140,9 @@ class Segment:
         self._writer = self._files.open(self.path, create=True)
         if self._writer.size():
             self._writer.truncate(0)
-        self._indexes = self._new_indexes()
+        self._indexes = Indexes.made(
+            self._files, self._index_paths(), self._settings.segment_index_bytes
+        )
         for index in (self._indexes.offsets, self._indexes.times):
             index.save(trim=True)
 
@@ -220,6 +219,9 @@ class Segment:
 
     def find(self, offset: Offset) -> At | None:
         """Return the first batch that holds `offset` or lies above it, if there is one."""
+        known = self._borders.get(offset)
+        if known is not None:
+            return known
         entry = self.indexes.offsets.floor(offset - self.base_offset)
         reached = entry.value if entry else 0
         for at in walk(self.reader(), reached, self.size):
@@ -237,6 +239,15 @@ class Segment:
             return self.find(offset)
         self._require_end(reached)
         return None
+
+    def remember(self, border: Entry) -> None:
+        """Note the batch that an entry points to: the next fetch of a reader will ask for it."""
+        at = next(walk(self.reader(), border.value, self.size), None)
+        # Otherwise the index lies (I2), and whoever looks that batch up will notice.
+        if at is not None and at.header.last_offset == self.base_offset + border.key:
+            if len(self._borders) >= _BORDERS_MAX:
+                del self._borders[next(iter(self._borders))]
+            self._borders[at.header.base_offset] = at
 
     def cut_before(self, offset: Offset) -> tuple[int, Offset]:
         """Return the position where batches that reach `offset` begin, and where the rest ends."""
@@ -286,7 +297,7 @@ class Segment:
     def newest_timestamp(self) -> int:
         """Return the largest timestamp here, without loading the indexes of an old segment."""
         if self._indexes is None and not self._is_counted:
-            loaded = self._load_indexes()
+            loaded = self._loaded()
             if loaded is None or not self._recount(loaded, self.size):
                 self.rebuild_indexes()
             self._is_counted = True
@@ -323,6 +334,7 @@ class Segment:
         ensure(
             0 <= position <= self.size, "a segment is only cut", position=position, size=self.size
         )
+        self._borders.clear()
         self.writer().truncate(position)
         self.size = position
         if position == 0:
@@ -365,6 +377,7 @@ class Segment:
         What follows is told with `note`, batch by batch.
         """
         self.size = position
+        self._borders.clear()
         self._indexes, self._is_counted = None, False
         self._trusted = trusted
 
@@ -381,8 +394,9 @@ class Segment:
 
         Or raise `CorruptionError`, and leave them as they are, if the batches are damaged too.
         """
+        self._borders.clear()
         self._require_order()
-        indexes = self._new_indexes()
+        indexes = Indexes.made(self._files, self._index_paths(), self._settings.segment_index_bytes)
         for index in (indexes.offsets, indexes.times):
             index.keep_while(0)
             index.save(trim=True)
@@ -437,40 +451,12 @@ class Segment:
                 self.max_timestamp_offset = at.header.last_offset
         return is_met
 
-    def _new_indexes(self) -> Indexes:
+    def _loaded(self) -> Indexes | None:
         bytes_max = self._settings.segment_index_bytes
-        return Indexes(
-            offset_index(self._files, self._index_path(INDEX_SUFFIX), bytes_max=bytes_max),
-            time_index(self._files, self._index_path(TIME_INDEX_SUFFIX), bytes_max=bytes_max),
-        )
+        return Indexes.loaded(self._files, self._index_paths(), bytes_max, self._trusted)
 
-    def _load_indexes(self) -> Indexes | None:
-        """Return the indexes as their files have them, or None if they cannot be right."""
-        paths = [self._index_path(INDEX_SUFFIX), self._index_path(TIME_INDEX_SUFFIX)]
-        if not all(self._files.exists(path) for path in paths):
-            return None
-        offset_bytes, time_bytes = (self._files.size_of(path) for path in paths)
-        if self._trusted is not None:
-            trusted = (self._trusted.index_entries * 8, self._trusted.time_entries * 12)
-            if offset_bytes < trusted[0] or time_bytes < trusted[1]:
-                return None
-            offset_bytes, time_bytes = trusted
-        if offset_bytes % 8 or time_bytes % 12:
-            return None
-        bytes_max = self._settings.segment_index_bytes
-        offsets = offset_index(self._files, paths[0], bytes_max=bytes_max, saved_bytes=offset_bytes)
-        times = time_index(self._files, paths[1], bytes_max=bytes_max, saved_bytes=time_bytes)
-        if self._trusted is not None:
-            offsets.save(trim=True)
-            times.save(trim=True)
-        return Indexes(offsets, times)
-
-    def _indexes_fit(self, indexes: Indexes) -> bool:
-        """Return whether the loaded indexes can be those of this segment (I1, I2)."""
-        last = indexes.offsets.last
-        if last is not None and not (last.key >= 0 and 0 <= last.value < self.size):
-            return False
-        return indexes.offsets.is_ordered() and indexes.times.is_ordered()
+    def _index_paths(self) -> tuple[str, str]:
+        return self._index_path(INDEX_SUFFIX), self._index_path(TIME_INDEX_SUFFIX)
 
     def _index_path(self, suffix: str) -> str:
         return self.stem + suffix + self.suffix

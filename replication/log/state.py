@@ -31,7 +31,14 @@ from ottla.proto.ids import (
     ProducerId,
 )
 from ottla.replication.epochs import EpochStart
-from ottla.replication.producers import BATCHES_MAX, Placed, Producer, ProducerStates
+from ottla.replication.producers import (
+    BATCHES_MAX,
+    NO_COORDINATOR,
+    Placed,
+    Producer,
+    ProducerStates,
+)
+from ottla.replication.transactions import Ended
 
 CLEAN_SHUTDOWN_KEY: Final = b"clean-shutdown"
 PARTITION_PREFIX: Final = b"partition/"
@@ -45,8 +52,14 @@ _COUNT: Final = struct.Struct(">I")
 _EPOCH: Final = struct.Struct(">iq")
 _PENDING: Final = struct.Struct(">BqqII")
 _OFFSET: Final = struct.Struct(">q")
+# Version 3 has transactions; 2, from before there were any, is still read.
+_SNAPSHOT_VERSION: Final = 3
+_SNAPSHOT_WITHOUT: Final = 2
 _SNAPSHOT_HEAD: Final = struct.Struct(">BI")
-_PRODUCER: Final = struct.Struct(">qhqB")
+_PRODUCER_WITHOUT: Final = struct.Struct(">qhqB")
+_PRODUCER: Final = struct.Struct(">qhqBi")
+_OPEN: Final = struct.Struct(">qq")
+_ENDED: Final = struct.Struct(">qqq")
 _PLACED: Final = struct.Struct(">iiqqq")
 
 
@@ -236,7 +249,7 @@ def _decode_state(value: bytes) -> PartitionState:
 
 
 def encode_producers(producers: ProducerStates) -> bytes:
-    parts = [_SNAPSHOT_HEAD.pack(_VERSION, len(producers))]
+    parts = [_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, len(producers))]
     for producer in producers:
         parts.append(
             _PRODUCER.pack(
@@ -244,9 +257,15 @@ def encode_producers(producers: ProducerStates) -> bytes:
                 producer.epoch,
                 producer.last_seen_ms,
                 len(producer.batches),
+                producer.coordinator_epoch,
             )
         )
         parts.extend(_PLACED.pack(*placed) for placed in producer.batches)
+    transactions = producers.transactions
+    parts.append(_COUNT.pack(transactions.open_count))
+    parts.extend(_OPEN.pack(*one) for one in transactions.opened)
+    parts.append(_COUNT.pack(len(transactions.ended)))
+    parts.extend(_ENDED.pack(*one) for one in transactions.ended)
     return b"".join(parts)
 
 
@@ -260,28 +279,54 @@ def decode_producers(name: str, value: bytes) -> ProducerStates:
 
 def _decode_producers(value: bytes) -> ProducerStates:
     version, count = _SNAPSHOT_HEAD.unpack_from(value)
-    if version != _VERSION:
-        raise ValueError(f"format version {version}, this program knows {_VERSION}")
+    if version not in (_SNAPSHOT_WITHOUT, _SNAPSHOT_VERSION):
+        raise ValueError(f"format version {version}, this program knows {_SNAPSHOT_VERSION}")
     at = _SNAPSHOT_HEAD.size
     producers = ProducerStates()
     for _ in range(count):
-        producer_id, epoch, timestamp, batch_count = _PRODUCER.unpack_from(value, at)
-        at += _PRODUCER.size
-        if batch_count > BATCHES_MAX:
-            raise ValueError(f"producer {producer_id} has {batch_count} batches")
-        end = at + batch_count * _PLACED.size
-        if end > len(value):
-            raise ValueError(f"it ends inside producer {producer_id}")
-        batches = deque(
-            (Placed._make(row) for row in _PLACED.iter_unpack(value[at:end])), BATCHES_MAX
-        )
-        producers.restore(
-            Producer(ProducerId(producer_id), ProducerEpoch(epoch), timestamp, batches)
-        )
-        at = end
+        producer, at = _decode_producer(value, at, is_old=version == _SNAPSHOT_WITHOUT)
+        producers.restore(producer)
+    if version == _SNAPSHOT_VERSION:
+        at = _decode_transactions(value, at, producers)
     if at != len(value):
         raise ValueError(f"{len(value) - at} bytes are left over")
     return producers
+
+
+def _decode_producer(value: bytes, at: int, *, is_old: bool) -> tuple[Producer, int]:
+    layout = _PRODUCER_WITHOUT if is_old else _PRODUCER
+    producer_id, epoch, timestamp, batch_count, *rest = layout.unpack_from(value, at)
+    at += layout.size
+    if batch_count > BATCHES_MAX:
+        raise ValueError(f"producer {producer_id} has {batch_count} batches")
+    end = at + batch_count * _PLACED.size
+    if end > len(value):
+        raise ValueError(f"it ends inside producer {producer_id}")
+    batches = deque((Placed._make(row) for row in _PLACED.iter_unpack(value[at:end])), BATCHES_MAX)
+    producer = Producer(ProducerId(producer_id), ProducerEpoch(epoch), timestamp, batches)
+    producer.coordinator_epoch = rest[0] if rest else NO_COORDINATOR
+    return producer, end
+
+
+def _decode_transactions(value: bytes, at: int, producers: ProducerStates) -> int:
+    opened, at = _rows(value, at, _OPEN)
+    ended, at = _rows(value, at, _ENDED)
+    for producer_id, _ in opened:
+        if producers.get(producer_id) is None:
+            raise ValueError(f"producer {producer_id} has a transaction, and is not known")
+    producers.transactions.restore(
+        {row[0]: row[1] for row in opened}, [Ended._make(one) for one in ended]
+    )
+    return at
+
+
+def _rows(value: bytes, at: int, layout: struct.Struct) -> tuple[list[tuple[int, ...]], int]:
+    (count,) = _COUNT.unpack_from(value, at)
+    at += _COUNT.size
+    end = at + count * layout.size
+    if end > len(value):
+        raise ValueError(f"{count} transactions in {len(value) - at} bytes")
+    return list(layout.iter_unpack(value[at:end])), end
 
 
 def forgotten(name: str, keys: Iterable[bytes]) -> dict[bytes, bytes | None]:

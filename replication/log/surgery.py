@@ -73,6 +73,7 @@ def truncate(log: Log, offset: Offset, *, below_high_watermark: bool = False) ->
         _cut_files(log, number, position, end_offset)
         # Who was seen before the cut was seen, whatever of his batches is left.
         seen_ms = max((producer.last_seen_ms for producer in log.producers), default=0)
+        log.aborted.truncate(log.active, end_offset)
         log.producers = rebuild_producers(log, end_offset, seen_ms)
     except (OSError, CorruptionError) as error:
         raise log.fail("truncate", error) from error
@@ -166,6 +167,7 @@ def reset(log: Log, offset: Offset) -> None:
     log.unsynced.clear(log.segments)
     log.synced_offset = offset
     log.producers = ProducerStates()
+    log.aborted.clear()
     hit("log.truncate.end")
 
 
@@ -213,6 +215,7 @@ def drop_segments_below_start(log: Log, *, now_ms: int) -> int:
             segment = log.segments.pop(0)
             log.unsynced.segments.pop(segment.base_offset, None)
             log.unsynced.indexes.pop(segment.base_offset, None)
+            log.aborted.forget((segment,))
             doom(log, segment, now_ms=now_ms)
             dropped += 1
     except OSError as error:
@@ -265,6 +268,7 @@ def swap(log: Log, sources: list[Segment], cleaned: Segment, *, crc: int, now_ms
             doom(log, source, now_ms=now_ms)
         hit("log.clean.swap")
         cleaned.rename("")
+        log.aborted.forget(sources)
         log.handles.forget(cleaned.path)
         log.files.sync_dir(log.directory)
     except OSError as error:
@@ -274,4 +278,5 @@ def swap(log: Log, sources: list[Segment], cleaned: Segment, *, crc: int, now_ms
 
 def _remove(log: Log, segment: Segment) -> None:
     log.handles.forget(segment.path)
+    log.aborted.forget((segment,))
     segment.remove()

@@ -87,10 +87,12 @@ class Tail:
         self.size_bytes -= size
         self._budget.left_bytes += size
 
-    def read(self, offset: Offset, bytes_max: int) -> bytes | None:
-        """Return whole batches from `offset` on, or None: they must be read from the file.
+    def read(self, offset: Offset, wanted: int, bytes_max: int) -> list[bytes] | None:
+        """Return whole batches from `offset` on, as they were written, or None: they must be read
+        from the file.
 
-        So must those of a chunk that is too large for who asks.
+        About so many bytes as are wanted: more only if the first chunk is larger, and not if it is
+        too large for who asks.
         """
         found = list[bytes]()
         size = 0
@@ -100,9 +102,7 @@ class Tail:
                     return None
                 continue
             size += len(chunk.batches)
-            if size > bytes_max:
+            if size > (wanted if found else bytes_max):
                 break
             found.append(chunk.batches)
-        if len(found) == 1:
-            return found[0]
-        return b"".join(found) if found else None
+        return found or None

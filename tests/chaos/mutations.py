@@ -8,11 +8,16 @@ Not here: running them (`broken_node.py`, `test_mutations.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ottla.node.groups.group import Group
+from ottla.node.groups.ledger import Ledger
+from ottla.node.groups.loading import Loaded
+from ottla.node.groups.writing import as_group_error, code_of
 from ottla.node.kafka import leading
+from ottla.proto.errors import ErrorCode, RequestError, StorageError
 from tests.scripts.replication.breaks import (
     CountsUnsynced,
     CutsAtHighWatermark,
@@ -36,11 +41,18 @@ from tests.sim.replication.breaks import (
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One rule undone: its name, the scenario that must go red, and what is undone."""
+    """One rule undone: its name, the scenario that must go red, what is undone, and its rows."""
 
     name: str
     scenario: str
     undo: Callable[[Any], None]
+    # One of these rows of the judge must find it: what the rule is there for. A cluster that
+    # stands still, or a process that falls, is found by anybody.
+    rows: frozenset[int]
+
+    def found_by(self, broken: Collection[int]) -> list[int]:
+        """Return the rows that have found it, of those that are broken."""
+        return sorted(self.rows.intersection(broken))
 
 
 def serve_when_cut_off(patch: Any) -> None:
@@ -57,19 +69,55 @@ def ignore_the_minimum(patch: Any) -> None:
     lead_with(NoMinimum)(patch)
 
 
+def acknowledge_commits_before_replication(patch: Any) -> None:
+    """W1 of writing.py: what a group commits counts as soon as the coordinator has it."""
+
+    def write(ledger: Ledger, records: Any, apply: Any, told: Any) -> bool:
+        try:
+            ledger._append(records)
+        except (RequestError, StorageError) as error:
+            told(as_group_error(code_of(error)))
+            return False
+        apply()
+        told(None)
+        return True
+
+    patch.setattr(Ledger, "_write", write)
+
+
+def forget_groups(patch: Any) -> None:
+    """P1 of ledger.py: who begins to coordinate knows nothing of what the log holds."""
+    take_over = Ledger._take_over
+    patch.setattr(Ledger, "_take_over", lambda ledger, loaded: take_over(ledger, Loaded()))
+
+
+def take_commits_of_anybody(patch: Any) -> None:
+    """Who was thrown out of a group, and comes back late, still commits what it knows."""
+    patch.setattr(Group, "commit_refusal", lambda *_: ErrorCode.NONE)
+
+
+# What was acknowledged or shown is gone, has changed, or differs between copies.
+_LOSS: Final = frozenset({1, 3, 4, 5, 9, 10, 11, 13, 15, 16})
+# It was acknowledged though too few had it, whether or not it was lost.
+_TOO_EARLY: Final = _LOSS | {12, 19}
+_COMMITS: Final = frozenset({21, 25, 26, 27})
+
 MUTATIONS: Final = (
-    Mutation("ack-before-replication", "C02", acknowledge_before_replication),
-    Mutation("isr-shrunk-locally", "C05", lead_with(ShrinksEarly)),
-    Mutation("truncate-to-high-watermark", "C02B", follow_with(CutsAtHighWatermark)),
-    Mutation("no-epoch-start", "C27", lead_with(NoEpochStart)),
-    Mutation("high-watermark-inclusive", "C02", lead_with(HighWatermarkInclusive)),
-    Mutation("no-fsync", "C12", never_sync),
-    Mutation("follower-counts-unsynced", "C12", follow_with(CountsUnsynced)),
-    Mutation("no-dedup", "C23", forget_sequences),
-    Mutation("leader-outside-isr", "C16B", elect_outside_isr_and_elr),
-    Mutation("minimum-ignored", "C07B", ignore_the_minimum),
-    Mutation("serve-when-cut-off", "C05", serve_when_cut_off),
-    Mutation("claims-of-other-lives", "C17", keep_claims_of_other_lives),
-    Mutation("empty-disk-leads", "C17", obey_whom_one_should_not),
+    Mutation("ack-before-replication", "C02", acknowledge_before_replication, _TOO_EARLY),
+    Mutation("isr-shrunk-locally", "C05", lead_with(ShrinksEarly), _TOO_EARLY),
+    Mutation("truncate-to-high-watermark", "C02B", follow_with(CutsAtHighWatermark), _LOSS),
+    Mutation("no-epoch-start", "C02J", lead_with(NoEpochStart), _LOSS),
+    Mutation("high-watermark-inclusive", "C02", lead_with(HighWatermarkInclusive), _TOO_EARLY),
+    Mutation("no-fsync", "C12", never_sync, _LOSS),
+    Mutation("follower-counts-unsynced", "C12S", follow_with(CountsUnsynced), _LOSS),
+    Mutation("no-dedup", "C23", forget_sequences, frozenset({2, 10})),
+    Mutation("leader-outside-isr", "C16B", elect_outside_isr_and_elr, _LOSS | {18}),
+    Mutation("minimum-ignored", "C07B", ignore_the_minimum, _TOO_EARLY),
+    Mutation("serve-when-cut-off", "C05", serve_when_cut_off, _LOSS | {17}),
+    Mutation("claims-of-other-lives", "C17B", keep_claims_of_other_lives, _LOSS | {18, 20}),
+    Mutation("empty-disk-leads", "C17B", obey_whom_one_should_not, _LOSS | {18, 20}),
+    Mutation("commit-before-replication", "C40", acknowledge_commits_before_replication, _COMMITS),
+    Mutation("groups-not-reloaded", "C40", forget_groups, _COMMITS),
+    Mutation("commits-of-anybody", "C40", take_commits_of_anybody, _COMMITS),
 )
 BY_NAME: Final = {one.name: one for one in MUTATIONS}

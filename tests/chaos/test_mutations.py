@@ -2,7 +2,8 @@
 
     pytest -m long tests/chaos/test_mutations.py
 
-A harness that stays green on a node that breaks its promises is worth nothing.
+A harness that stays green on a node that breaks its promises is worth nothing; and one that goes
+red because the cluster stood still has not found the rule. So each names the rows that may find it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import pytest
 
 from ottla.chaos.backends.choose import open_backend
 from ottla.chaos.checkers.judge import judge, outcome
+from ottla.chaos.clock import now_s
 from ottla.chaos.conductor import run
 from ottla.chaos.evidence import Outcome, Ruling
 from ottla.chaos.run_folder import RunFolder
@@ -39,13 +41,17 @@ def test_a_broken_rule_is_found(mutation: Mutation, tmp_path: Path) -> None:
             seed=seed,
             program=("-m", "tests.chaos.broken_node", mutation.name),
         )
+        began_s = now_s()
         run(scenario, backend, folder, seed, lambda what, facts: None)
+        took_s = now_s() - began_s
         evidence = folder.read()
         verdicts = judge(evidence)
         broken = [one for one in verdicts if one.ruling is Ruling.BROKEN]
         told.append(f"seed {seed}: {[(one.row, one.sentence[:200]) for one in broken]}")
         told += evidence.harness_failures
-        if outcome(evidence, verdicts) is Outcome.FAILED:
-            print(f"{mutation.name}: found by {scenario.id}, seed {seed}: {told[-1]}")
+        rows = mutation.found_by([one.row for one in broken])
+        if rows and outcome(evidence, verdicts) is Outcome.FAILED:
+            where = f"{scenario.id}, seed {seed}, {took_s:.0f} s"
+            print(f"{mutation.name}: found by rows {rows} in {where}: {told[-1]}")
             return
-    pytest.fail(f"nobody noticed: {told}")
+    pytest.fail(f"no row of {sorted(mutation.rows)} noticed: {told}")

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ottla.chaos.backends.reserved import reserve_ports
 from tests.integration.nodes import wait_until
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -93,7 +92,7 @@ class ContainerCluster:
         self.project: Final = f"ottla-test-{os.getpid()}"
         # Who names an image wants that one tested.
         self.image: Final = os.environ.get("NODE_IMAGE", "ottla-test")
-        ports = free_ports(len(_PORTS))
+        ports = reserve_ports(len(_PORTS))
         self.ports: Final = dict(zip(_PORTS, ports, strict=True))
         self.environment: Final = {
             "NODE_IMAGE": self.image,
@@ -186,11 +185,3 @@ class ContainerCluster:
         return self.engine.try_(
             "run", "--rm", "-i", *where, *options, self.image, *words, stdin=stdin
         )
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]

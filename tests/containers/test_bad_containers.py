@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from tests.containers.engine import ContainerCluster, Said, free_ports
+from ottla.chaos.backends.reserved import reserve_ports
+from tests.containers.engine import ContainerCluster, Said
 from tests.integration.nodes import wait_until
 
 VOTERS: Final = "OTTLA_CONTROLLER_QUORUM_VOTERS=1@node1:9093,2@node2:9093,3@node3:9093"
@@ -49,7 +50,7 @@ def test_a_port_that_is_taken_is_named(cluster: ContainerCluster) -> None:
 
 def test_a_port_of_this_machine_that_is_taken_is_named(cluster: ContainerCluster) -> None:
     taken = str(cluster.ports["NODE1_PORT"])
-    others = dict(zip(cluster.ports, map(str, free_ports(len(cluster.ports))), strict=True))
+    others = dict(zip(cluster.ports, map(str, reserve_ports(len(cluster.ports))), strict=True))
     other = {**others, "NODE1_PORT": taken, "COMPOSE_PROJECT_NAME": f"{cluster.project}-other"}
     try:
         said = cluster.script("up", **other)
@@ -69,7 +70,7 @@ def test_make_up_says_why_a_node_does_not_come_up(
     typo = tmp_path / "typo.yaml"
     typo.write_text('services: {node2: {environment: {OTTLA_LISTNERS: "x"}}}\n')
     other = {
-        **dict(zip(cluster.ports, map(str, free_ports(len(cluster.ports))), strict=True)),
+        **dict(zip(cluster.ports, map(str, reserve_ports(len(cluster.ports))), strict=True)),
         "COMPOSE_PROJECT_NAME": f"{cluster.project}-other",
         "COMPOSE_FILE": f"compose.yaml:{typo}",
     }

@@ -7,8 +7,9 @@ import re
 import urllib.request
 from pathlib import Path
 
+from ottla.chaos.backends.reserved import reserve_ports
 from tests.containers import stranger
-from tests.containers.engine import COMPOSE_FILE, NODES, ContainerCluster, free_ports
+from tests.containers.engine import COMPOSE_FILE, NODES, ContainerCluster
 from tests.integration.nodes import wait_until
 
 UP_S_MAX = 10.0
@@ -88,7 +89,7 @@ def test_make_up_says_where_to_begin_and_make_status_how_it_is(cluster: Containe
 def test_a_fourth_node_joins_as_the_readme_says(cluster: ContainerCluster, tmp_path: Path) -> None:
     readme = (COMPOSE_FILE.parent / "README.md").read_text()
     (block,) = re.findall(r"```yaml\n(services:\n  node4:\n.*?)```", readme, re.DOTALL)
-    port, http_port = free_ports(2)
+    port, http_port = reserve_ports(2)
     block = block.replace("file: compose.yaml", f"file: {COMPOSE_FILE}")
     block = block.replace("9095", str(port)).replace("9104", str(http_port))
     override = tmp_path / "compose.override.yaml"

@@ -107,8 +107,8 @@ GROUP_REQUESTS: Final[Mapping[ApiRow, dict[str, Any]]] = {
     apis.SYNC_GROUP: {
         **_MEMBER,
         "generation_id": 1,
-        "protocol_type": None,
-        "protocol_name": None,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
         "assignments": [{"member_id": "nobody", "assignment": b"a"}],
     },
     apis.DESCRIBE_GROUPS: {"groups": [TARGET], "include_authorized_operations": True},

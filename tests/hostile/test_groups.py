@@ -12,6 +12,9 @@ from typing import Any, Final
 import pytest
 
 from ottla.proto.kafka.apis import (
+    CREATE_PARTITIONS,
+    DELETE_TOPICS,
+    DESCRIBE_GROUPS,
     FIND_COORDINATOR,
     HEARTBEAT,
     JOIN_GROUP,
@@ -103,7 +106,45 @@ LONG: Final = "x" * 32_000
 # What is asked, and every code of the answer.
 ROWS: Final[dict[str, tuple[ApiRow, int, dict[str, Any], tuple[int, ...] | Closed]]] = {
     "group id empty, join": (JOIN_GROUP, 9, join_fields(group_id=""), (24,)),
-    "group id of 32,000": (JOIN_GROUP, 9, join_fields(group_id=LONG), (MEMBER_ID_REQUIRED,)),
+    # Kafka takes it, and counts it in with every request.
+    "group id of 32,000": (JOIN_GROUP, 9, join_fields(group_id=LONG), (24,)),
+    "500 such ids to be found": (
+        FIND_COORDINATOR,
+        6,
+        {"key_type": 0, "coordinator_keys": [f"{at}{LONG}" for at in range(500)]},
+        (24,) * 500,
+    ),
+    # Kafka takes it, and then cannot write the group.
+    "static id of 32,000": (JOIN_GROUP, 9, join_fields(group_instance_id=LONG), (42,)),
+    "101 protocols": (
+        JOIN_GROUP,
+        9,
+        join_fields(protocols=[{"name": f"p{at}", "metadata": b""} for at in range(101)]),
+        (42,),
+    ),
+    # Kafka takes it, and gives an answer that no text can hold.
+    "a name of 32,000 to be described": (
+        DESCRIBE_GROUPS,
+        6,
+        {"groups": [LONG], "include_authorized_operations": False},
+        (24,),
+    ),
+    "more partitions for the topic of groups": (
+        CREATE_PARTITIONS,
+        3,
+        {
+            "topics": [{"name": "__consumer_offsets", "count": 99, "assignments": None}],
+            "timeout": 10_000,
+            "validate_only": False,
+        },
+        (37,),
+    ),
+    "the topic of groups deleted": (
+        DELETE_TOPICS,
+        5,
+        {"topic_names": ["__consumer_offsets"], "timeout": 10_000},
+        (44,),
+    ),
     "unknown member, join": (JOIN_GROUP, 9, join_fields(member_id="nobody"), (UNKNOWN_MEMBER,)),
     "zero protocols": (JOIN_GROUP, 9, join_fields(protocols=[]), (23,)),
     "no protocol type": (JOIN_GROUP, 9, join_fields(protocol_type=""), (23,)),
@@ -131,8 +172,8 @@ ROWS: Final[dict[str, tuple[ApiRow, int, dict[str, Any], tuple[int, ...] | Close
             "generation_id": 1,
             "member_id": "x",
             "group_instance_id": None,
-            "protocol_type": None,
-            "protocol_name": None,
+            "protocol_type": "consumer",
+            "protocol_name": "range",
             "assignments": [],
         },
         (UNKNOWN_MEMBER,),

@@ -1,9 +1,8 @@
 """Several real nodes on loopback that are one cluster, for as long as a `with` block lasts.
 
 Every node is a process of its own with its own directory. Ports are chosen before anything starts,
-because nodes must know each other's; they stay the same when a node comes back. They lie below
-those that the system gives to outgoing connections, which would otherwise take the ports of a node
-that is dead for a moment.
+because nodes must know each other's; they stay the same when a node comes back, and nobody else of
+us takes them while it is dead.
 
 Not here: `ottla cluster`, which is for people and has tests of its own; what is asked of the nodes.
 """
@@ -14,16 +13,15 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from random import SystemRandom
 from typing import Any, Final
 
+from ottla.chaos.backends.reserved import HOST, reserve_ports
 from tests.integration.nodes import (
     LOG_TAIL_LINES,
     START_DEADLINE_S,
@@ -32,32 +30,10 @@ from tests.integration.nodes import (
     wait_until,
 )
 
-HOST: Final = "127.0.0.1"
 LISTENERS: Final = ("CLIENT", "INTERNAL", "HTTP")
 VOTERS_MAX: Final = 5
-_PORT_RANGE: Final = (12_000, 30_000)
-_PORT_TRIES: Final = 1000
 _ANSWER_DEADLINE_S: Final = 5.0
 OptionsOf = Callable[[int], Mapping[str, str]]
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports at which nobody listens, all different."""
-    dice, held = SystemRandom(), list[socket.socket]()
-    try:
-        for _ in range(_PORT_TRIES):
-            if len(held) == count:
-                return [one.getsockname()[1] for one in held]
-            taken = socket.socket()
-            held.append(taken)
-            try:
-                taken.bind((HOST, dice.randrange(*_PORT_RANGE)))
-            except OSError:
-                held.pop().close()
-    finally:
-        for one in held:
-            one.close()
-    raise AssertionError(f"no {count} free ports were found")
 
 
 class ClusterNode:
@@ -331,7 +307,7 @@ def make_cluster(
     """Return a cluster of which nothing runs yet; the first `voters` nodes vote."""
     ids = range(1, nodes + 1)
     voter_ids = ids[: min(nodes, VOTERS_MAX) if voters is None else voters]
-    drawn = iter(free_ports(nodes * len(LISTENERS)))
+    drawn = iter(reserve_ports(nodes * len(LISTENERS)))
     ports = {node_id: {name: next(drawn) for name in LISTENERS} for node_id in ids}
     quorum = ",".join(f"{one}@{HOST}:{ports[one]['INTERNAL']}" for one in voter_ids)
     made = dict[int, ClusterNode]()

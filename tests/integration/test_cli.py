@@ -234,6 +234,26 @@ def test_keys_nulls_and_headers_come_back_with_every_codec(ottla: Ottla, compres
     assert all(one["headers"] == [{"name": "who", "value": "ä"}] for one in told)
 
 
+def test_what_one_topic_prints_as_json_another_one_takes(ottla: Ottla) -> None:
+    for topic in ("printed", "taken"):
+        ottla.done("topics", "create", topic)
+    ottla.done(
+        "produce", "printed", "--key-separator", ":", "--null-marker", "NULL", "--header", "a=1",
+        given=b"k:v\n\xff:NULL\n",
+    )  # fmt: skip
+    printed = ottla.read("printed", "--json")
+    ottla.done("produce", "taken", "--format", "json", "--header", "copied=yes", given=printed)
+
+    def records(lines: bytes) -> list[dict[str, Any]]:
+        return [{**json.loads(line), "topic": ""} for line in lines.splitlines()]
+
+    copied = records(ottla.read("taken", "--json"))
+    # The same, times too, and the header that was said for all of them.
+    for one in copied:
+        assert one["headers"].pop(0) == {"name": "copied", "value": "yes"}
+    assert copied == records(printed)
+
+
 @pytest.mark.parametrize("acks", ["all", "1", "0"])
 def test_a_file_is_written_with_any_acks(ottla: Ottla, tmp_path: Path, acks: str) -> None:
     topic = f"acks-{acks}"

@@ -52,7 +52,7 @@ def _judged(cluster: RunningCluster, notebook: Notebook) -> None:
 @pytest.mark.parametrize(
     ("nodes", "count"),
     [
-        (1, 2),
+        (1, 1),
         pytest.param(1, portion(10), id="1-10", marks=pytest.mark.long),
         pytest.param(3, portion(10), id="3-10", marks=pytest.mark.long),
     ],

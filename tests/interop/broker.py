@@ -5,7 +5,6 @@ Not here: what is asked of it (`wire.py`, `written_by_kafka.py`).
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ottla.chaos.backends.reserved import reserve_ports
 from tests.interop.kafka import BROKER, STORAGE_TOOL, KafkaToolError, java_command, run_tool
 from tests.interop.wire import Connection
 
@@ -63,7 +63,7 @@ def start_broker(folder: Path, settings: Mapping[str, str] | None = None) -> Ite
 
     A folder that a broker has used before is taken over with what is in it.
     """
-    port, controller_port = _free_ports(2)
+    port, controller_port = reserve_ports(2)
     log_dir = folder / "data"
     properties = folder / "server.properties"
     listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}"
@@ -118,14 +118,3 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.kill()
         process.wait(STOP_DEADLINE_S)
         raise
-
-
-def _free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in held]
-    finally:
-        for one in held:
-            one.close()

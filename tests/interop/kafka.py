@@ -5,7 +5,8 @@ or `OTTLA_INTEROP_CACHE`), under a name that changes with `pom.xml`.
 
 Not here: a running broker (`broker.py`), and what the tools' output means (`dump.py`).
 
-    python -m tests.interop.kafka    says what is missing and exits with 1, or gets everything ready
+    python -m tests.interop.kafka               says what is missing and exits with 1, or gets all
+    python -m tests.interop.kafka class-path    the same, and prints where the jars are
 """
 
 from __future__ import annotations
@@ -137,7 +138,9 @@ def main() -> int:
     if missing is not None:
         print(f"make interop {missing}.", file=sys.stderr)
         return 1
-    class_path()
+    found = class_path()
+    if sys.argv[1:] == ["class-path"]:
+        print(found)
     return 0
 
 

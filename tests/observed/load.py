@@ -109,6 +109,31 @@ def _read_in_group(bootstrap: str, topic: str, over: threading.Event) -> None:
     consumer.close()
 
 
+def commit(bootstrap: str, group: str, offsets: dict[TopicPartition, int]) -> None:
+    """Commit offsets of a group that has no members, asked again while nobody coordinates it."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    wanted = [TopicPartition(one.topic, one.partition, at) for one, at in offsets.items()]
+
+    def is_done() -> bool:
+        try:
+            done = consumer.commit(offsets=wanted, asynchronous=False)
+        except KafkaException:
+            return False
+        return all(one.error is None for one in done)
+
+    wait_until(is_done, DEADLINE_S, f"{group} has committed")
+    consumer.close()
+
+
+def ends_of(bootstrap: str, topic: str, partitions: int) -> dict[TopicPartition, int]:
+    """Return where the partitions of a topic end."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "log_level": 0})
+    places = [TopicPartition(topic, index) for index in range(partitions)]
+    found = {one: consumer.get_watermark_offsets(one, timeout=DEADLINE_S)[1] for one in places}
+    consumer.close()
+    return found
+
+
 def _ask(bootstrap: str, topic: str, addresses: Sequence[str], over: threading.Event) -> None:
     """Ask for what is not there, change something, and speak HTTP, every half second."""
     admin = admin_of(bootstrap)

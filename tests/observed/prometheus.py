@@ -23,7 +23,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.integration.clusters import HOST, free_ports
+from ottla.chaos.backends.reserved import HOST, reserve_ports
 from tests.integration.nodes import wait_until
 
 IMAGE: Final = "prom/prometheus"
@@ -146,7 +146,7 @@ class Prometheus:
 def running_prometheus(place: Path, rules: str) -> Iterator[Prometheus]:
     """Yield a Prometheus that goes by these rules and looks at nobody yet."""
     place.mkdir(parents=True, exist_ok=True)
-    (port,) = free_ports(1)
+    (port,) = reserve_ports(1)
     (place / "rules.yml").write_text(rules, encoding="utf-8")
     config = _CONFIG.format(every=SCRAPE_S, place=place)
     (place / "prometheus.yml").write_text(config, encoding="utf-8")

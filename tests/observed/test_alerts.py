@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
+from ottla.clients.consumer.sync_consumer import Consumer
 from tests.integration.clusters import ClusterNode, RunningCluster, living, make_cluster
 from tests.integration.nodes import wait_until
 from tests.observed.faults import (
@@ -25,7 +26,16 @@ from tests.observed.faults import (
     set_descriptors,
     small_room,
 )
-from tests.observed.load import DEADLINE_S, admin_of, blunder, create, load_on, set_option
+from tests.observed.load import (
+    DEADLINE_S,
+    admin_of,
+    blunder,
+    commit,
+    create,
+    ends_of,
+    load_on,
+    set_option,
+)
 from tests.observed.prometheus import Prometheus, running_prometheus
 from tests.observed.rules import RULES, shortened
 
@@ -243,6 +253,41 @@ def another_leads(cluster: RunningCluster, than: ClusterNode) -> bool:
     return any(node.leader() == node.node_id for node in cluster.others(than.node_id))
 
 
+# ── Groups ────────────────────────────────────────────────────────────────────────────────────
+
+
+def leave_behind(watch: Watch, cluster: RunningCluster) -> None:
+    """A group has read nothing of a topic that is written; then it has read all of it."""
+    count = len(ROTATIONS)
+    nothing = {TopicPartition("orders", index): 0 for index in range(count)}
+    commit(cluster.bootstrap, "left-behind", nothing)
+    watch.fires("OttlaGroupLags")
+    commit(cluster.bootstrap, "left-behind", ends_of(cluster.bootstrap, "orders", count))
+    watch.clears("OttlaGroupLags")
+
+
+def never_settle(watch: Watch, cluster: RunningCluster) -> None:
+    """A member wants other topics again and again, and each time its group shares out anew."""
+    options = {"bootstrap.servers": cluster.bootstrap, "group.id": "unsettled"}
+    with Consumer({**options, "enable.auto.commit": False}) as consumer:
+
+        def want(topics: set[str]) -> None:
+            def has() -> bool:
+                consumer.poll(0.02)
+                return {one.topic for one in consumer.assignment()} == topics
+
+            consumer.subscribe(sorted(topics))
+            wait_until(has, DEADLINE_S, f"it is given {topics}")
+
+        def again() -> None:
+            for _ in range(10):
+                want({"orders"})
+                want({"orders", "strict"})
+
+        watch.fires("OttlaGroupsRebalanceOften", again=again)
+    watch.clears("OttlaGroupsRebalanceOften")
+
+
 # ── All of it ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -278,6 +323,8 @@ def test_every_alert_fires_when_its_condition_is_caused_and_clears_again(
         create(admin, "unclean", [[2, 3]], min_insync_replicas="1")
         with load_on(cluster.bootstrap, "orders", len(ROTATIONS), also_write=["strict"]):
             hurt_one_node(watch, cluster, stranger)
+            never_settle(watch, cluster)
+            leave_behind(watch, cluster)
             lose_nodes(watch, cluster)
             slow_down(watch, cluster[3])
             break_disk(watch, cluster[3])

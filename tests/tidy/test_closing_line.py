@@ -28,6 +28,12 @@ def test_skipped_tests_are_not_hidden() -> None:
     assert last_line("test", [tests], 3) == "make test: all good: 10 tests, 2 skipped in 3 s"
 
 
+def test_tests_of_several_runs_are_counted_together() -> None:
+    tests = _outcome("tests", passed=True, output="10 passed, 2 skipped in 1.00s")
+    alone = _outcome("tests of Spark", passed=True, output="5 passed in 1.00s")
+    assert last_line("test", [tests, alone], 3) == "make test: all good: 15 tests, 2 skipped in 3 s"
+
+
 def test_failure_names_the_steps_and_the_counts() -> None:
     tests = _outcome("tests", passed=False, output="2 failed, 5 passed in 1.00s")
     told = last_line("check", [_outcome("lint", passed=False), tests], 9)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 from typing import Final
 
-from tests.tidy.tree import TOWERS, parsed, python_files, shown
+from tests.tidy.tree import TOWERS, parsed, python_files, shown, statements
 
 FILE_LINES_MAX: Final = 500
 FUNCTION_LINES_MAX: Final = 60
@@ -18,8 +19,8 @@ EMPTY_NAMES: Final = frozenset({"base", "common", "helper", "helpers", "misc", "
 
 
 def _functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    nodes = ast.walk(parsed(path))
-    return [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    return [node for node in statements(path) if isinstance(node, kinds)]
 
 
 def _length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -33,6 +34,7 @@ def _long_files() -> dict[str, int]:
     return {name: count for name, count in lines.items() if count > FILE_LINES_MAX}
 
 
+@functools.cache
 def _long_functions() -> dict[str, int]:
     return {
         f"{shown(path)}:{function.name}": _length(function)

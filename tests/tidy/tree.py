@@ -57,9 +57,20 @@ def python_files(*folders: str) -> list[Path]:
     return [path for path in found if not folders or path.relative_to(ROOT).parts[0] in folders]
 
 
-@functools.cache
 def parsed(path: Path) -> ast.Module:
+    # Not remembered: millions of nodes would make every later collection of garbage dear.
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def statements(path: Path) -> Iterator[ast.stmt]:
+    """Yield the statements of a file at every depth; most of a tree is the expressions in them."""
+    waiting: list[ast.AST] = [parsed(path)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.stmt):
+            yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting.extend(getattr(node, name, ()))
 
 
 def packages() -> list[Path]:

@@ -7,10 +7,13 @@ import uuid
 import pytest
 
 from ottla import Admin, NewTopic, Producer, TopicPartition
-from ottla.clients.admin.answers import CreatedTopic, OffsetInfo
+from ottla.clients.admin.answers import CommittedOffset, CreatedTopic, GroupInfo, OffsetInfo
+from ottla.clients.consumer.record import OffsetAndMetadata
+from ottla.clients.consumer.sync_consumer import Consumer
 from ottla.clients.metadata import TopicInfo
 from ottla.proto.errors import ErrorCode, RequestError
 from tests.integration.clients_own.conftest import MakeTopic
+from tests.integration.clients_own.consuming import poll_until, settings
 from tests.integration.nodes import wait_until
 
 pytestmark = pytest.mark.integration
@@ -115,3 +118,47 @@ def test_a_partition_that_is_not_there_is_told(admin: Admin, make_topic: MakeTop
     found = admin.list_offsets({nowhere: "latest"})[nowhere]
     assert isinstance(found, RequestError)
     assert found.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def states_of(admin: Admin, group: str) -> list[tuple[str, str]]:
+    return [(one.protocol_type, one.state) for one in admin.list_groups() if one.group_id == group]
+
+
+def test_a_group_is_listed_described_and_deleted_when_its_members_are_gone(
+    admin: Admin, bootstrap: str, make_topic: MakeTopic, name: str
+) -> None:
+    topic = make_topic(2)
+    with Consumer(
+        settings(bootstrap, name, client_id="reader", enable_auto_commit=False)
+    ) as consumer:
+        consumer.subscribe(topic)
+        poll_until([consumer], lambda: len(consumer.assignment()) == 2, "both are assigned")
+        consumer.commit({TopicPartition(topic, 1): OffsetAndMetadata(7, "here")})
+        assert states_of(admin, name) == [("consumer", "Stable")]
+        group = admin.describe_groups([name])[name]
+        assert isinstance(group, GroupInfo)
+        (member,) = group.members
+        assert (group.state, group.protocol_type, member.client_id) == (
+            "Stable",
+            "consumer",
+            "reader",
+        )
+        assert member.member_id.startswith("reader-")
+        assert topic.encode() in member.subscription
+        assert topic.encode() in member.assignment
+        refused = admin.delete_groups([name])[name]
+        assert isinstance(refused, RequestError)
+        assert refused.code is ErrorCode.NON_EMPTY_GROUP
+    assert states_of(admin, name) == [("consumer", "Empty")]
+    assert admin.list_group_offsets(name)[TopicPartition(topic, 1)] == CommittedOffset(
+        7, -1, "here"
+    )
+    assert admin.delete_groups([name]) == {name: None}
+    assert states_of(admin, name) == []
+    assert admin.list_group_offsets(name) == {}
+    again = admin.delete_groups([name])[name]
+    assert isinstance(again, RequestError)
+    assert again.code is ErrorCode.GROUP_ID_NOT_FOUND
+    gone = admin.describe_groups([name])[name]
+    assert isinstance(gone, RequestError)
+    assert gone.code is ErrorCode.GROUP_ID_NOT_FOUND

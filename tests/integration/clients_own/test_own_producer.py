@@ -10,12 +10,12 @@ from collections import Counter
 import pytest
 
 from ottla import AsyncProducer, DeliveryFailedError, Producer, Report
+from ottla.chaos.backends.reserved import reserve_ports
 from ottla.clients.errors import BootstrapError, BufferFullError, NoTopicError, SerdeError
 from ottla.clients.producer.batch import State
 from ottla.proto.errors import ErrorCode
 from tests.integration.clients_own.conftest import MakeTopic
 from tests.integration.clients_own.reading import read_all
-from tests.integration.clusters import free_ports
 
 pytestmark = pytest.mark.integration
 DEADLINE_S = 30.0
@@ -239,7 +239,7 @@ def test_metrics_count_what_was_sent(bootstrap: str, make_topic: MakeTopic) -> N
     [("nobody.invalid:9092", "the name is not known"), (None, "connection refused")],
 )
 def test_a_wrong_address_is_told_within_the_deadline(servers: str | None, words: str) -> None:
-    servers = servers or f"127.0.0.1:{free_ports(1)[0]}"
+    servers = servers or f"127.0.0.1:{reserve_ports(1)[0]}"
     config = {"bootstrap.servers": servers, "max.block.ms": 500}
     with (
         Producer(config) as producer,

@@ -18,6 +18,8 @@ from typing import Any, Final
 import aiokafka
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+import ottla
+from ottla.proto.errors import OttlaError
 from tests.integration.nodes import wait_until
 
 with warnings.catch_warnings():
@@ -51,10 +53,10 @@ class Readings:
         with self._lock:
             self._since = {}
 
-    def resumed_s(self, partitions: int) -> float | None:
-        """Return when every partition had been read again since the mark, or None."""
+    def resumed_s(self) -> dict[int, float]:
+        """Return when each partition was read again since the mark; without those that were not."""
         with self._lock:
-            return max(self._since.values()) if len(self._since) == partitions else None
+            return dict(self._since)
 
     def has_all(self, ends: dict[int, int]) -> bool:
         with self._lock:
@@ -215,6 +217,43 @@ class Aio(Member):
                         await consumer.commit()
         finally:
             await consumer.stop()
+
+
+class Own(Member):
+    """Ours."""
+
+    def work(self) -> None:
+        options: dict[str, object] = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": self.group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": _SESSION_MS,
+            "heartbeat.interval.ms": 500,
+            "partition.assignment.strategy": "range",
+            "metadata.max.age.ms": 1_000,
+        }
+        if self.instance_id is not None:
+            options["group.instance.id"] = self.instance_id
+        with ottla.Consumer(options) as consumer:
+            consumer.subscribe(self.topic)
+            while not self._ends.is_set():
+                records = consumer.consume(_AT_ONCE, _POLL_S)
+                self.owned = frozenset((one.topic, one.partition) for one in consumer.assignment())
+                for record in records:
+                    self.into.note(record.partition, record.offset)
+                if records:
+                    with suppress(OttlaError):
+                        consumer.commit()
+
+
+CLIENTS: Final[dict[str, type[Member]]] = {
+    "confluent-kafka": Confluent,
+    "confluent-kafka, cooperative": Cooperative,
+    "kafka-python": KafkaPython,
+    "aiokafka": Aio,
+    "ours": Own,
+}
 
 
 def until(holds: Callable[[], bool], what: str) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -94,6 +94,29 @@ class Watch:
         self._thread.join(30)
 
 
+class Resumed(NamedTuple):
+    """How a kill was survived."""
+
+    # From the kill until the first record of each partition.
+    partitions_s: dict[int, float]
+    # From the kill until offsets of all partitions were committed that were not before.
+    commits_s: float
+    led: list[int]
+    was_controller: bool
+
+    @property
+    def reading_s(self) -> float:
+        return max(self.partitions_s.values())
+
+    def __str__(self) -> str:
+        each = ", ".join(f"{one:.2f}" for _, one in sorted(self.partitions_s.items()))
+        also = ", the active controller too" if self.was_controller else ""
+        return (
+            f"{self.reading_s:.2f} s (partitions {each}; it led {self.led}{also}); commits "
+            f"{self.commits_s:.2f} s"
+        )
+
+
 def _coordinator(cluster: RunningCluster) -> int:
     """Return the node that leads the group's partition; waits until there is one."""
     found: list[int] = []
@@ -116,7 +139,7 @@ def _coordinator(cluster: RunningCluster) -> int:
     return found[0]
 
 
-def _steady(directory: Path, kills: int, after: Callable[[float], None]) -> None:
+def _steady(directory: Path, kills: int, after: Callable[[Resumed], None]) -> None:
     with running_cluster(directory, options=OPTIONS) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         for made in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)]).values():
@@ -129,13 +152,21 @@ def _steady(directory: Path, kills: int, after: Callable[[float], None]) -> None
         watch = Watch(cluster.bootstrap)
         for _ in range(kills):
             node = cluster[_coordinator(cluster)]
+            known = admin.list_topics(timeout=10)
+            led = [
+                index
+                for index, one in known.topics[TOPIC].partitions.items()
+                if one.leader == node.node_id
+            ]
             before = committed(cluster.bootstrap, GROUP, TOPIC, PARTITIONS)
             node.kill()
             killed_s = time.monotonic()
             readings.mark()
-            until(lambda: readings.resumed_s(PARTITIONS) is not None, "reading goes on")
-            after((readings.resumed_s(PARTITIONS) or killed_s) - killed_s)
+            until(lambda: len(readings.resumed_s()) == PARTITIONS, "reading goes on")
             until(partial(_is_further, cluster, before), "commits go on")
+            again_s = {one: when - killed_s for one, when in readings.resumed_s().items()}
+            commits_s = time.monotonic() - killed_s
+            after(Resumed(again_s, commits_s, led, known.controller_id == node.node_id))
             node.start()
             node.wait_until_ready()
         ends = stream.stop()
@@ -154,17 +185,22 @@ def _is_further(cluster: RunningCluster, before: dict[int, int] | None) -> bool:
 
 
 def test_reading_goes_on_when_the_coordinator_dies(tmp_path: Path) -> None:
-    _steady(tmp_path, 2, lambda seconds: None)
+    _steady(tmp_path, 2, lambda resumed: None)
+
+
+HANGS_S = 10.0
 
 
 @pytest.mark.long
 def test_the_coordinator_is_killed_twenty_times(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    times = list[float]()
-    _steady(tmp_path, 20, times.append)
-    times.sort()
+    kills = list[Resumed]()
+    _steady(tmp_path, 20, kills.append)
+    times = sorted(one.reading_s for one in kills)
     p50, p99 = times[len(times) // 2], times[-1]
     with capsys.disabled():
+        print("", *kills, sep="\n")
         print(f"\nreading went on after p50 {p50:.2f} s, p99 {p99:.2f} s ({len(times)} kills)")
-    assert p99 < 2.0
+    # A figure, which docs/EVIDENCE.md has; the bound only says that nothing hung.
+    assert p99 < HANGS_S

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla.chaos.backends.reserved import HOST, reserve_ports
 from ottla.proto.ids import TopicPartition
-from tests.integration.clusters import HOST, RunningCluster, free_ports, make_cluster
+from tests.integration.clusters import RunningCluster, make_cluster
 from tests.integration.insider import image_at
 from tests.integration.nodes import wait_until
 from tests.integration.replicated.delaying import DelayingCables
@@ -79,7 +80,7 @@ def test_a_follower_that_hangs_leaves_in_time_and_joins_again(tmp_path: Path) ->
 def _slowed(directory: Path) -> tuple[RunningCluster, DelayingCables]:
     """Return a cluster whose nodes reach each other only through slow cables."""
     cluster = make_cluster(directory)
-    cables = dict(zip(free_ports(len(cluster.nodes)), cluster.nodes.values(), strict=True))
+    cables = dict(zip(reserve_ports(len(cluster.nodes)), cluster.nodes.values(), strict=True))
     voters = ",".join(f"{node.node_id}@{HOST}:{port}" for port, node in cables.items())
     for port, node in cables.items():
         node.options["advertised.listeners"] = f"INTERNAL://{HOST}:{port}"

@@ -78,7 +78,7 @@ def test_acknowledgements_elections_and_epochs_fit_what_nodes_tell(tmp_path: Pat
         tmp_path, options_of=lambda node: {"trace.file": str(tmp_path / f"trace-{node}.jsonl")}
     )
     with on_stage(cluster, seed=12) as stage:
-        for fault in (kill, terminate, kill):
+        for fault in (kill, terminate):
             victim = stage.choose(is_active=fault is terminate)
             stage.write_where(victim.node_id)
             stage.strike(fault.__name__, victim, fault, start_again)

@@ -12,7 +12,8 @@ _REPLICAS = (
 )
 _STRICT = "bytes that no client writes are not guessed at: the connection is closed"
 _TWICE = "what is asked for twice is done and answered twice; Kafka keeps one, without a word"
-_LATER = "only what this node serves is told: groups, transactions and others come later"
+_LATER = "only what this node serves is told: transactions and others come later"
+_IN_THE_ANSWER = "a topic of the request is in the answer"
 
 _EVERYWHERE: Final = (
     Intended("*", "*.error_message", "a refusal says in words what is wrong", kafka=ABSENT),
@@ -64,9 +65,7 @@ _PRODUCE: Final = (
     Intended("Produce: records null", "0", _BREAKS, kafka="no answer"),
     Intended("Produce: a partition twice", "0.responses.0.partition_responses", _TWICE),
     Intended("Produce: a topic twice, *", "0.responses", _TWICE),
-    Intended(
-        "Produce: no partitions", "0.responses", "a topic of the request is in the answer", kafka=[]
-    ),
+    Intended("Produce: no partitions", "0.responses", _IN_THE_ANSWER, kafka=[]),
     Intended(
         "Produce: a duplicate gets its first offset",
         "*.log_append_time",
@@ -214,6 +213,12 @@ _CONFIGS: Final = (
         "2 of 3 replicas by default: an acknowledged record is in two places",
     ),
     Intended(
+        "DescribeConfigs: options of a broker",
+        "0.results.0.configs.offsets.topic.segment.bytes.*",
+        "small segments of the topic of groups are compacted sooner, and soon read by the next"
+        " coordinator (ADR 0026)",
+    ),
+    Intended(
         "DescribeConfigs: all options of all brokers",
         "0.results.0.configs",
         "Kafka writes min.insync.replicas there itself, for its eligible leader replicas",
@@ -261,6 +266,34 @@ _QUORUM: Final = (
     ),
 )
 
+_GROUPS: Final = (
+    Intended(
+        "FindCoordinator: *",
+        "*error_message",
+        "where there is no error there is no sentence; Kafka says NONE, or has an empty one",
+        ours=ABSENT,
+        kafka=frozenset({"NONE", ""}),
+    ),
+    Intended("OffsetCommit: no partitions", "0.topics", _IN_THE_ANSWER, kafka=[]),
+    Intended("OffsetDelete: no partitions", "0.topics", _IN_THE_ANSWER, kafka=[]),
+    Intended(
+        "OffsetDelete: before all is shared out",
+        "0.topics.0.partitions.0.error_code",
+        "while a group shares out anew nobody can tell what it will read, so nothing is deleted"
+        " under it; whoever asks again a moment later is served",
+        ours="86 group_subscribed_to_topic",
+        kafka="0 none",
+    ),
+    Intended(
+        "LeaveGroup: a member that was given an id",
+        "1.groups.0.group_state",
+        "a group that never had a member nor an offset is forgotten at once, and not after a while:"
+        " strangers may name as many as they like",
+        ours="Dead",
+        kafka="Empty",
+    ),
+)
+
 INTENDED: Final[tuple[Intended, ...]] = (
     *_EVERYWHERE,
     *_BYTES,
@@ -270,4 +303,5 @@ INTENDED: Final[tuple[Intended, ...]] = (
     *_TOPICS,
     *_CONFIGS,
     *_QUORUM,
+    *_GROUPS,
 )

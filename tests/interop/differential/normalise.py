@@ -17,6 +17,7 @@ from ottla.proto.kafka.apis import (
     CREATE_TOPICS,
     DESCRIBE_QUORUM,
     DESCRIBE_TOPIC_PARTITIONS,
+    LIST_GROUPS,
     ApiRow,
 )
 from tests.builders import NOW_MS
@@ -35,6 +36,9 @@ _LEFT_OUT: Final = object()
 SENTENCES: Final = frozenset({"error_message", "batch_index_error_message"})
 # Such as the time of the day in a sentence.
 _LONG_NUMBER: Final = re.compile(r"-?\d{13,}")
+# What a coordinator puts behind a client's name to make the id of a member.
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_MEMBERS: Final = frozenset({"member_id", "leader"})
 # How far a quorum has come is each node's own affair.
 _OF_QUORUM: Final = frozenset(
     {
@@ -108,6 +112,9 @@ class _Walk:
         if self._row is CREATE_TOPICS and name == "configs":
             # All options there are: which those are is what DescribeConfigs is asked about.
             kept = [one for one in kept if one["config_source"] == SET_FOR_THE_TOPIC]
+        if self._row is LIST_GROUPS and name == "groups":
+            # All groups there are: only the one of this conversation is the same in every run.
+            kept = [one for one in kept if one["group_id"] == self._topic]
         found = [self.value(one, name) for one in kept]
         if name == "configs" and len({one["name"] for one in found}) == len(found) > 0:
             return {one.pop("name"): one for one in found}
@@ -129,6 +136,8 @@ class _Walk:
 
     def _text(self, value: str, name: str) -> str:
         told = value.replace(self._topic, TOPIC)
+        if name in _MEMBERS:
+            return _UUID.sub("<uuid>", told)
         return _LONG_NUMBER.sub("<number>", told) if name in SENTENCES else told
 
     def _topic_id(self, value: str) -> str:

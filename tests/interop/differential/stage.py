@@ -14,9 +14,11 @@ from uuid import UUID
 from ottla.proto.kafka.apis import (
     CREATE_TOPICS,
     DELETE_RECORDS,
+    FIND_COORDINATOR,
     INIT_PRODUCER_ID,
     LIST_OFFSETS,
     METADATA,
+    OFFSET_FETCH,
     PRODUCE,
     ApiRow,
 )
@@ -58,6 +60,7 @@ def batch(number: int) -> bytes:
 def build_stage(exchange: Exchange, topics: Mapping[str, NewTopic]) -> dict[str, UUID]:
     """Create the topics, fill them, and return their ids when all partitions are served."""
     wait_until(partial(_gives_producer_ids, exchange), DEADLINE_S, "producer ids are given out")
+    wait_until(partial(_coordinates, exchange), DEADLINE_S, "groups are coordinated")
     names = iter(topics)
     while some := list(islice(names, TOPICS_AT_ONCE)):
         _create(exchange, {name: topics[name] for name in some})
@@ -140,6 +143,15 @@ def _named_ids(answer: Plain) -> Iterator[tuple[str, UUID]]:
 def _gives_producer_ids(exchange: Exchange) -> bool:
     fields = {"transactional_id": None, "transaction_timeout": 1000}
     return bool(_ask(exchange, INIT_PRODUCER_ID, fields)["error_code"].startswith("0 "))
+
+
+def _coordinates(exchange: Exchange) -> bool:
+    """Whether there is a coordinator that serves; the first question makes one."""
+    found = _ask(exchange, FIND_COORDINATOR, {"key": "any", "key_type": 0}, version=3)
+    if not found["error_code"].startswith("0 "):
+        return False
+    fetched = _ask(exchange, OFFSET_FETCH, {"group_id": "any", "topics": []}, version=7)
+    return bool(fetched["error_code"].startswith("0 "))
 
 
 def _ask(

@@ -9,7 +9,7 @@ from tests.sim.cluster.run import play
 from tests.sim.scenarios import SCENARIOS
 
 # 10 × 50 seeds.
-BLOCKS = 10
+BLOCKS = 5
 SEEDS_PER_BLOCK = 50
 
 

@@ -20,6 +20,12 @@ def test_no_rule_is_broken(block: int) -> None:
         play(seed)
 
 
+# 208468: a leader whose disk had failed was told of a smaller in-sync set, and acknowledged.
+@pytest.mark.parametrize("seed", [208468])
+def test_a_seed_that_once_broke_a_rule_breaks_none(seed: int) -> None:
+    play(seed)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_seed_is_one_story(family: str) -> None:
     first, second = play(7, family), play(7, family)

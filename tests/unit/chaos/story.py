@@ -151,7 +151,7 @@ class Story:
 
     # -- faults, and what nodes tell ---------------------------------------------------------------
 
-    def fault(self, name: str, step: str, *targets: int, **facts: Any) -> Self:
+    def fault(self, name: str, step: str, /, *targets: int, **facts: Any) -> Self:
         self.now_ns += MS
         event = FaultEvent(t_ns=self.now_ns, fault=name, step=step, targets=targets, facts=facts)
         return self._add(faults=event)

@@ -9,10 +9,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ottla.__main__ import main
+from ottla.chaos import cli
 from ottla.chaos.cli import EXIT_CODES, worst_of
 from ottla.chaos.evidence import Evidence, Outcome
 from ottla.chaos.history import to_line
 from ottla.chaos.run_folder import RunFolder
+from tests.unit.chaos.nemesis.fakes import FakeBackend
 from tests.unit.chaos.story import Story
 
 
@@ -104,3 +106,17 @@ def test_of_several_runs_a_broken_promise_matters_most_and_no_run_is_no_pass() -
     assert worst_of([Outcome.INCONCLUSIVE, Outcome.HARNESS]) is Outcome.HARNESS
     assert worst_of([]) is Outcome.INCONCLUSIVE
     assert set(EXIT_CODES) == set(Outcome)
+
+
+def test_what_was_asked_for_by_its_name_and_skipped_is_not_green(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C05 cuts links, which this cluster has not; C01 breaks nothing and would run."""
+    poor = FakeBackend(tmp_path)
+    poor.means = frozenset()
+    monkeypatch.setattr(cli, "open_backend", lambda *_, **__: poor)
+    told = _ottla("run", "C05", "--out", str(tmp_path))
+    assert "C05 skipped" in told.output
+    assert told.exit_code == EXIT_CODES[Outcome.INCONCLUSIVE]
+    assert cli.outcomes_of([None, Outcome.PASSED], is_by_name=True).count(Outcome.INCONCLUSIVE) == 1
+    assert cli.outcomes_of([None, Outcome.PASSED], is_by_name=False) == [Outcome.PASSED]

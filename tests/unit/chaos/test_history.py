@@ -37,6 +37,8 @@ events = st.builds(
     ),
     error=st.none() | names,
     attempts=st.integers(0, 9),
+    generation=st.none() | st.integers(0, 99),
+    offsets=st.lists(st.tuples(places, numbers), max_size=3).map(tuple),
     node=st.none() | st.integers(1, 9),
     phase=st.sampled_from(["main", "final"]),
     is_idempotent=st.booleans(),

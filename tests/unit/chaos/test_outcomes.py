@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.chaos.history import Kind
-from ottla.chaos.outcomes import SURELY_NOT, is_kept, least_certain, outcome_of
+from ottla.chaos.outcomes import SURELY_NOT, commit_outcome, is_kept, least_certain, outcome_of
 from ottla.proto.errors import ErrorCode
 
 
@@ -70,3 +70,24 @@ def test_a_known_duplicate_is_unknown_and_kept() -> None:
     assert is_kept(code)
     assert not is_kept(ErrorCode.NONE)
     assert not is_kept(None)
+
+
+@pytest.mark.parametrize(
+    ("codes", "kind"),
+    [
+        ([ErrorCode.NONE, ErrorCode.NONE], Kind.OK),
+        ([ErrorCode.ILLEGAL_GENERATION], Kind.FAIL),
+        ([ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID], Kind.FAIL),
+        # It may have been written, and the partition of the group moved away.
+        ([ErrorCode.NOT_COORDINATOR], Kind.UNKNOWN),
+        ([ErrorCode.COORDINATOR_NOT_AVAILABLE], Kind.UNKNOWN),
+        ([ErrorCode.NETWORK_EXCEPTION], Kind.UNKNOWN),
+        # Half of it is not nothing.
+        ([ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION], Kind.UNKNOWN),
+        ([], Kind.UNKNOWN),
+    ],
+)
+def test_a_commit_has_failed_only_if_it_was_refused_before_it_was_written(
+    codes: list[ErrorCode], kind: Kind
+) -> None:
+    assert commit_outcome(codes) is kind

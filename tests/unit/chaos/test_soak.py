@@ -57,3 +57,7 @@ def test_what_nodes_used_is_read_as_it_was_written(tmp_path: Path) -> None:
     uses = [Uses(5, 1, 2, 3, 4), Uses(6, 2, 3, 4, 5)]
     folder.add_uses(uses)
     assert folder.read().uses == uses
+
+
+def test_a_round_of_which_nobody_looked_at_what_nodes_use_is_not_within_the_limits() -> None:
+    assert too_much((), LIMITS) == ["nobody has looked at what nodes use"]

@@ -20,7 +20,8 @@ from ottla.proto.errors import ConfigError
 
 NODES = (1, 2, 3)
 WRITERS = (Client.RAW_PRODUCER, Client.LIBRDKAFKA_PRODUCER)
-READERS = (Client.RAW_CONSUMER, Client.LIBRDKAFKA_CONSUMER)
+MEMBERS = (Client.RAW_MEMBER, Client.OWN_MEMBER, Client.LIBRDKAFKA_MEMBER)
+READERS = (Client.RAW_CONSUMER, Client.LIBRDKAFKA_CONSUMER, *MEMBERS)
 
 
 @pytest.mark.parametrize("name", workload_names())

@@ -35,7 +35,8 @@ def test_importing_ottla_loads_no_client() -> None:
 
 
 def test_figures_of_perf_have_rates_and_percentiles() -> None:
-    figures = Figures(size=100, began_ms=0.0, sent=1000)
+    figures = Figures(began_ms=0.0)
+    figures.moved(100_000, 1000)
     ok = Report(State.OK, "t", 0, 0, 0, None)
     for wait in range(1, 101):
         figures.take(1000.0 - wait, lambda: 1000.0, ok)

@@ -95,6 +95,14 @@ def test_partitions_of_a_topic_that_was_made_anew_are_not_added() -> None:
     assert _refusal(image, command) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+def test_topics_that_brokers_keep_get_no_more_partitions_and_stay(name: str) -> None:
+    image = _after(image_of(), create(name))
+    more = CreatePartitions(NewPartitions(name, 5), topic_id(1), seed=7)
+    assert _refusal(image, more) is ErrorCode.INVALID_PARTITIONS
+    assert _refusal(image, DeleteTopic(name, topic_id(1))) is ErrorCode.POLICY_VIOLATION
+
+
 def test_options_are_set_unset_and_replaced() -> None:
     image = _after(image_of(), create("a"))
 

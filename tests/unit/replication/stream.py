@@ -80,9 +80,9 @@ class CountedReplica(Replica):
         self.looks += 1
         return super().fetched(follower, broker_epoch, claim)
 
-    def read(self, offset: Offset, bytes_max: int) -> bytes:
+    def read(self, offset: Offset, wanted: int, bytes_max: int) -> list[bytes]:
         self.looks += 1
-        return super().read(offset, bytes_max)
+        return super().read(offset, wanted, bytes_max)
 
 
 class Broker:

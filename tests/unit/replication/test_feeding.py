@@ -233,13 +233,25 @@ def test_no_other_batch_takes_an_answer_over_its_bound() -> None:
 def test_an_answer_has_about_a_mebibyte_though_more_would_be_allowed() -> None:
     asker = waiting(4)
     for index in range(4):
-        asker.stream.write(*(b"x" * 100_000 for _ in range(6)), index=index)
+        for _ in range(5):
+            asker.stream.write(b"x" * 100_000, index=index)
     answer = asker.hear()
     assert answer is not None
     assert answer.has_more
     sizes = [len(part.batches) for part in answer.parts]
     assert DRAIN_BYTES_MAX <= sum(sizes) <= DRAIN_BYTES_MAX + 101_000
     assert [part.index for part in answer.parts] == [0, 1, 2]
+
+
+def test_what_was_just_written_is_sent_in_the_pieces_that_were_written() -> None:
+    asker = waiting(3)
+    for index in range(3):
+        for _ in range(2):
+            asker.stream.write(b"x" * 500_000, index=index)
+    pieces = asker.stream.feeder.next_answer()
+    assert pieces is not None
+    # The head, two batches of one partition, and one of the next, which is more than was wanted.
+    assert [len(piece) // 100_000 for piece in pieces] == [0, 5, 5, 5]
 
 
 def test_d4_who_did_not_fit_comes_first() -> None:

@@ -8,7 +8,10 @@ from tests.interop.differential.case import Case
 from tests.interop.differential.cases.cluster import CLUSTER_CASES
 from tests.interop.differential.cases.configs import CONFIG_CASES
 from tests.interop.differential.cases.fetch import FETCH_CASES
+from tests.interop.differential.cases.group_admin import GROUP_ADMIN_CASES
+from tests.interop.differential.cases.group_offsets import GROUP_OFFSET_CASES
 from tests.interop.differential.cases.header import HEADER_CASES
+from tests.interop.differential.cases.membership import MEMBERSHIP_CASES
 from tests.interop.differential.cases.metadata import METADATA_CASES
 from tests.interop.differential.cases.mutated import MUTATED_CASES
 from tests.interop.differential.cases.offsets import OFFSET_CASES
@@ -28,5 +31,8 @@ CASES: Final[tuple[Case, ...]] = (
     *CONFIG_CASES,
     *CLUSTER_CASES,
     *QUORUM_CASES,
+    *MEMBERSHIP_CASES,
+    *GROUP_OFFSET_CASES,
+    *GROUP_ADMIN_CASES,
     *MUTATED_CASES,
 )

@@ -5,29 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ottla.proto.kafka import apis
 from ottla.proto.kafka.apis import (
     ALTER_CONFIGS,
     API_VERSIONS,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
+    DELETE_GROUPS,
     DELETE_RECORDS,
     DELETE_TOPICS,
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
+    DESCRIBE_GROUPS,
     DESCRIBE_LOG_DIRS,
     DESCRIBE_PRODUCERS,
     DESCRIBE_QUORUM,
     DESCRIBE_TOPIC_PARTITIONS,
     ELECT_LEADERS,
     FETCH,
+    FIND_COORDINATOR,
+    HEARTBEAT,
     INCREMENTAL_ALTER_CONFIGS,
     INIT_PRODUCER_ID,
+    JOIN_GROUP,
+    LEAVE_GROUP,
     LIST_CONFIG_RESOURCES,
+    LIST_GROUPS,
     LIST_OFFSETS,
     METADATA,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
+    SYNC_GROUP,
     UNREGISTER_BROKER,
     UPDATE_FEATURES,
     ApiRow,
@@ -35,6 +45,7 @@ from ottla.proto.kafka.apis import (
 from tests.interop.differential.messages import Fields
 
 MISSING: Final = "missing"
+STRANGER: Final = "stranger"
 
 # Each asks about a topic that is not there or changes nothing, so any case may send it.
 EXAMPLES: Final[Mapping[ApiRow, Fields]] = {
@@ -122,22 +133,60 @@ EXAMPLES: Final[Mapping[ApiRow, Fields]] = {
         "response_partition_limit": 10,
         "cursor": None,
     },
+    OFFSET_COMMIT: {
+        "group_id": MISSING,
+        "generation_id_or_member_epoch": 1,
+        "member_id": STRANGER,
+        "group_instance_id": None,
+        "topics": [
+            {
+                "name": MISSING,
+                "topic_id": None,
+                "partitions": [
+                    {"partition_index": 0, "committed_offset": 1, "committed_metadata": "m"}
+                ],
+            }
+        ],
+    },
+    OFFSET_FETCH: {
+        "group_id": MISSING,
+        "topics": [{"name": MISSING, "partition_indexes": [0]}],
+        "groups": [
+            {
+                "group_id": MISSING,
+                "topics": [{"name": MISSING, "topic_id": None, "partition_indexes": [0]}],
+            }
+        ],
+    },
+    FIND_COORDINATOR: {"key": MISSING, "key_type": 0, "coordinator_keys": [MISSING]},
+    JOIN_GROUP: {
+        "group_id": MISSING,
+        "session_timeout": 10_000,
+        "rebalance_timeout": 10_000,
+        "member_id": STRANGER,
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"x"}],
+    },
+    HEARTBEAT: {"group_id": MISSING, "generation_id": 1, "member_id": STRANGER},
+    LEAVE_GROUP: {
+        "group_id": MISSING,
+        "member_id": STRANGER,
+        "members": [{"member_id": STRANGER}],
+    },
+    SYNC_GROUP: {
+        "group_id": MISSING,
+        "generation_id": 1,
+        "member_id": STRANGER,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignments": [{"member_id": STRANGER, "assignment": b"x"}],
+    },
+    DESCRIBE_GROUPS: {"groups": [MISSING], "include_authorized_operations": False},
+    LIST_GROUPS: {"states_filter": [], "types_filter": []},
+    DELETE_GROUPS: {"groups_names": [MISSING]},
+    OFFSET_DELETE: {
+        "group_id": MISSING,
+        "topics": [{"name": MISSING, "partitions": [{"partition_index": 0}]}],
+    },
 }
-
-# TODO(#9): what Kafka answers to these is not recorded yet (`REWRITE=1 make interop`).
-UNRECORDED: Final[frozenset[ApiRow]] = frozenset(
-    {
-        apis.OFFSET_COMMIT,
-        apis.OFFSET_FETCH,
-        apis.FIND_COORDINATOR,
-        apis.JOIN_GROUP,
-        apis.HEARTBEAT,
-        apis.LEAVE_GROUP,
-        apis.SYNC_GROUP,
-        apis.DESCRIBE_GROUPS,
-        apis.LIST_GROUPS,
-        apis.DELETE_GROUPS,
-        apis.OFFSET_DELETE,
-    }
-)
-RECORDED: Final = tuple(row for row in apis.API_TABLE if row not in UNRECORDED)

@@ -6,9 +6,9 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from ottla.proto.kafka.apis import API_VERSIONS, METADATA, ApiRow
+from ottla.proto.kafka.apis import API_TABLE, API_VERSIONS, METADATA, ApiRow
 from tests.interop.differential.case import Ask, Case, Send, Talk, many, one, versions_of
-from tests.interop.differential.cases.examples import EXAMPLES, RECORDED
+from tests.interop.differential.cases.examples import EXAMPLES
 from tests.interop.differential.exchange import CORRELATION_ID
 from tests.interop.differential.messages import write_request
 
@@ -148,8 +148,8 @@ HEADER_CASES: Final[tuple[Case, ...]] = (
     *_FRAMES,
     *_CLIENT_IDS,
     *_HEADER_TAGS,
-    *(make(row) for make in _EVERY_API for row in RECORDED),
-    *(_example(row) for row in RECORDED),
+    *(make(row) for make in _EVERY_API for row in API_TABLE),
+    *(_example(row) for row in API_TABLE),
     _software("software name empty", ""),
     _software("software name that begins with a dash", "-x"),
     _software("software name that ends in a dot", "x."),

@@ -10,9 +10,9 @@ import random
 import struct
 from typing import Final
 
-from ottla.proto.kafka.apis import ApiRow
+from ottla.proto.kafka.apis import API_TABLE, ApiRow
 from tests.interop.differential.case import Ask, Case, Send, Talk, versions_of
-from tests.interop.differential.cases.examples import EXAMPLES, RECORDED
+from tests.interop.differential.cases.examples import EXAMPLES
 from tests.interop.differential.messages import write_request
 
 PER_VERSION: Final = 12
@@ -55,4 +55,4 @@ def _mutated(row: ApiRow) -> Case:
     )
 
 
-MUTATED_CASES: Final[tuple[Case, ...]] = tuple(_mutated(row) for row in RECORDED)
+MUTATED_CASES: Final[tuple[Case, ...]] = tuple(_mutated(row) for row in API_TABLE)

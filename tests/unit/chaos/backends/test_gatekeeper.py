@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.chaos.backends.gatekeeper import Gatekeeper
-from ottla.chaos.backends.links import EVERYWHERE, HOST, is_listening, take_port
+from ottla.chaos.backends.links import EVERYWHERE, is_listening
+from ottla.chaos.backends.reserved import HOST, take_port
 from ottla.chaos.clock import wait_until
 from ottla.chaos.ports import WHOLE, HarnessError, LinkFault
 

@@ -13,7 +13,8 @@ from contextlib import suppress
 
 import pytest
 
-from ottla.chaos.backends.links import CLIENTS, HOST, Links, is_listening, take_port
+from ottla.chaos.backends.links import CLIENTS, Links, is_listening
+from ottla.chaos.backends.reserved import HOST, take_port
 from ottla.chaos.clock import wait_until
 from ottla.chaos.ports import WHOLE, LinkFault
 

@@ -50,6 +50,39 @@ def test_a_producer_that_itself_sent_again_is_only_counted() -> None:
     assert counted(story) == {2}
 
 
+def _twice_beside(other: str, *, is_given_up_meanwhile: bool) -> Story:
+    """Tell of an idempotent record that is there twice, and of another one nobody waited for."""
+    story = Story().begin(other, is_idempotent=True)
+    if not is_given_up_meanwhile:
+        story.end(other, Kind.UNKNOWN, error="_MSG_TIMED_OUT")
+    story.begin("k1.0-1", is_idempotent=True)
+    if is_given_up_meanwhile:
+        story.end(other, Kind.UNKNOWN, error="_MSG_TIMED_OUT")
+    story.end("k1.0-1", Kind.OK, offset=1)
+    return story.polled({0: "k1.0-1", 1: "k1.0-1"}).read({0: "k1.0-1", 1: "k1.0-1"})
+
+
+def test_an_idempotent_producer_that_gave_up_meanwhile_began_a_new_epoch_and_is_only_counted() -> (
+    None
+):
+    story = _twice_beside("k1.1-1", is_given_up_meanwhile=True)
+    assert not broken(story)
+    assert counted(story) == {2}
+
+
+def test_what_an_idempotent_producer_gave_up_before_or_another_one_did_excuses_nothing() -> None:
+    assert broken(_twice_beside("k1.1-1", is_given_up_meanwhile=False)) == {2}
+    assert broken(_twice_beside("k2.1-1", is_given_up_meanwhile=True)) == {2}
+
+
+def test_a_send_that_is_surely_kept_was_not_given_up_and_excuses_no_double() -> None:
+    story = Story().begin("k1.1-1", is_idempotent=True).begin("k1.0-1", is_idempotent=True)
+    story.end("k1.1-1", Kind.UNKNOWN, error="DUPLICATE_SEQUENCE_NUMBER", is_kept=True)
+    story.end("k1.0-1", Kind.OK, offset=1)
+    log = {0: "k1.0-1", 1: "k1.0-1", 2: "k1.1-1"}
+    assert broken(story.polled(log).read(log)) == {2}
+
+
 def test_readers_may_be_shown_the_same_again_after_a_seek() -> None:
     story = Story().sent("w-1", 0).polled({0: "w-1"}).did("seek").polled({0: "w-1"})
     assert not broken(story.read({0: "w-1"}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ottla.chaos.evidence import Ruling
 from tests.unit.chaos.story import Story, broken, counted, rows
 
@@ -67,3 +69,42 @@ def test_unsound_files_break_row_15_unless_the_scenario_made_them() -> None:
 
 def test_without_a_look_inside_row_15_is_not_judged() -> None:
     assert {15, 16} <= rows(Story().sent("w-1", 0), Ruling.NOT_JUDGED)
+
+
+def test_a_look_inside_that_showed_nobody_is_no_look() -> None:
+    story = Story().sent("w-1", 0).read({0: "w-1"})
+    story.evidence = replace(story.evidence, replicas=[])
+    assert {15, 16} <= rows(story, Ruling.NOT_JUDGED)
+    assert 15 in rows(story.unsound(1), Ruling.NOT_JUDGED), "sound files are not copies compared"
+    assert broken(story.unsound(2, "t-0: an offset is missing")) == {15}
+
+
+def shown_by_two(isr: list[int]) -> Story:
+    story = Story().obeyed(1, 0, leader=1, isr=isr).sent("w-1", 0).read({0: "w-1"})
+    return story.holds(1, {0: 50}, end=1).holds(2, {0: 50}, end=1)
+
+
+def test_a_replica_in_sync_that_shows_nothing_breaks_rows_15_and_16() -> None:
+    assert broken(shown_by_two([1, 2, 3])) == {15, 16}
+
+
+def test_a_replica_that_is_not_in_sync_need_not_show_anything() -> None:
+    assert not broken(shown_by_two([1, 2]))
+
+
+def test_whether_a_replica_was_in_sync_is_asked_of_the_moment_of_the_read() -> None:
+    def joined(*, before_the_read: bool) -> Story:
+        story = Story().obeyed(1, 0, leader=1, isr=[1]).sent("w-1", 0)
+        early_ns = story.now_ns
+        story.obeyed(1, 1, leader=1, leader_epoch=0, isr=[1, 2])
+        began_ns = story.now_ns if before_the_read else early_ns
+        return story.read({0: "w-1"}, began_ns=began_ns).holds(1, {0: 50}, end=1)
+
+    assert broken(joined(before_the_read=True)) == {15, 16}
+    assert not broken(joined(before_the_read=False))
+
+
+def test_each_turn_must_show_all_that_are_in_sync() -> None:
+    story = shown_by_two([1, 2]).read({0: "w-1"}, turn=2).holds(1, {0: 50}, end=1, turn=2)
+    assert broken(story) == {15, 16}
+    assert not broken(story.holds(2, {0: 50}, end=1, turn=2))

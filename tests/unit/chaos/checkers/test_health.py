@@ -28,6 +28,10 @@ TRACEBACK = (
         "12:00:00.000 ERROR node.x failed why=InvariantError",
         "12:00:00 CRITICAL something",
         "Fatal Python error: Segmentation fault",
+        "    | … 12 lines above",
+        '12:00:00.000 ERROR node.lifecycle bug what="a task was never awaited" error=None',
+        "12:00:00.000 ERROR node.kafka.dispatch request_failed api=Fetch",
+        "12:00:00.000 ERROR node.http page_failed path=/status",
     ],
 )
 def test_a_line_of_what_must_not_be_breaks_row_23(line: str) -> None:
@@ -46,6 +50,27 @@ def test_a_traceback_is_one_finding_and_is_excused_by_what_is_in_it() -> None:
     story = Story(allowed_log=("Input/output error",)).said(1, *TRACEBACK)
     assert not broken(story)
     assert counted(story) == {23}
+
+
+def test_what_a_power_cut_raises_in_the_process_it_ends_is_no_bug_and_anything_else_is() -> None:
+    line = '10:00:00 ERROR node.lifecycle bug error="{}" story="Traceback (most recent call last)'
+    cut = Story().said(1, line.format("PowerCutError('the power is off')"))
+    assert not broken(cut)
+    assert counted(cut) == {23}
+    assert broken(Story().said(1, line.format("ValueError('the power is off')"))) == {23}
+
+
+def test_a_node_that_says_why_it_ends_has_no_bug() -> None:
+    assert not broken(Story().said(1, "12:00:00.000 ERROR node.lifecycle node_failed error=disk"))
+    assert not broken(Story().said(1, "12:00:00.000 INFO node.kafka debugging lines above"))
+
+
+def test_what_excuses_a_line_excuses_neither_the_one_before_nor_the_one_behind() -> None:
+    cut = "12:00:00.000 ERROR node.lifecycle bug error=\"PowerCutError('off')\""
+    bug = "12:00:00.000 ERROR node.lifecycle bug error=\"ValueError('no')\""
+    assert broken(Story().said(1, cut, bug)) == {23}
+    assert broken(Story().said(1, bug, cut)) == {23}
+    assert not broken(Story().said(1, cut, cut))
 
 
 def test_a_node_that_ends_badly_when_it_is_asked_to_breaks_row_23() -> None:

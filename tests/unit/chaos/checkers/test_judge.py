@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ottla.chaos import checkers
-from ottla.chaos.checkers.judge import judge, outcome
+from ottla.chaos.checkers.happened import places_of
+from ottla.chaos.checkers.judge import doubts, judge, outcome
 from ottla.chaos.checkers.rows import ROWS
 from ottla.chaos.evidence import Outcome, Ruling
+from ottla.chaos.report.judgement import judge_run
 from tests.unit.chaos.story import Story, broken, counted
 
 
@@ -25,7 +29,7 @@ def lossy(**facts: object) -> Story:
 
 def test_every_row_has_a_verdict_with_its_name_and_promise() -> None:
     verdicts = judge(Story().evidence)
-    assert [one.row for one in verdicts] == list(range(1, 25))
+    assert [one.row for one in verdicts] == list(range(1, 28))
     assert all((one.name, one.promise) == ROWS[one.row] for one in verdicts)
     assert all(one.sentence for one in verdicts if one.ruling is Ruling.NOT_JUDGED)
 
@@ -109,3 +113,62 @@ def test_findings_name_the_first_few_events_and_count_the_rest() -> None:
     assert verdict.count == 50
     assert "and 47 more" in verdict.sentence
     assert [story.evidence.events[one].value for one in verdict.evidence] == ["w-0", "w-1", "w-2"]
+
+
+# ── What the scenario is there for ────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("note", "facts", "said"),
+    [
+        ("failpoint", {"place": "log.roll.before", "is_reached": False}, "never came to log.roll"),
+        ("never", {"what": "2 is out of sync"}, "in vain that 2 is out of sync"),
+        ("nothing to damage", {"sort": "sealed"}, "no file of the sort sealed"),
+        ("left out", {"what": "wipe"}, "wipe was left out"),
+        ("option", {"name": "min", "value": "3", "is_set": False}, "min could not be set to 3"),
+    ],
+)
+def test_a_step_that_did_not_take_place_makes_a_run_inconclusive_unless_dice_drew_it(
+    note: str, facts: dict[str, object], said: str
+) -> None:
+    story = good().fault(note, "note", 1, **facts)
+    assert of(story) is Outcome.INCONCLUSIVE
+    (doubt,) = doubts(story.evidence, story.verdicts())
+    assert said in doubt
+    assert said in judge_run(story.evidence).sentence()
+    assert of(good(is_mix=True).fault(note, "note", 1, **facts)) is Outcome.PASSED
+
+
+@pytest.mark.parametrize(
+    ("note", "facts"),
+    [
+        ("failpoint", {"place": "log.roll.before", "is_reached": True}),
+        ("never", {"what": "2 is out", "is_needed": False}),
+        ("flipped", {"file": "a"}),
+        ("option", {"name": "min", "value": "3", "is_set": True}),
+    ],
+)
+def test_what_took_place_or_was_not_needed_leaves_no_doubt(
+    note: str, facts: dict[str, object]
+) -> None:
+    assert of(good().fault(note, "note", 1, **facts)) is Outcome.PASSED
+
+
+def test_a_fault_that_never_came_does_not_hide_a_loss() -> None:
+    assert of(lossy().fault("never", "note", what="2 is out")) is Outcome.FAILED
+
+
+def test_a_scenario_may_say_how_many_named_places_it_takes() -> None:
+    def reached(*of_each: bool) -> Story:
+        story = good(reached_min=2)
+        for is_reached in of_each:
+            story.fault("failpoint", "note", 1, place="log.append.before", is_reached=is_reached)
+        return story
+
+    assert of(reached(True, False, True)) is Outcome.PASSED
+    assert of(reached(True, False, False)) is Outcome.INCONCLUSIVE
+    assert of(reached()) is Outcome.INCONCLUSIVE
+    assert places_of(reached(True, False, True).evidence) == (2, 3)
+    assert (
+        "Named places reached: 2 of 3." in judge_run(reached(True, False, True).evidence).sentence()
+    )

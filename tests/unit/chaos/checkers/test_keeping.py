@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.chaos.evidence import Ruling
-from ottla.chaos.history import Kind
+from ottla.chaos.checkers.judge import outcome
+from ottla.chaos.evidence import Outcome, Ruling
+from ottla.chaos.history import Kind, Place
 from tests.unit.chaos.story import HERE, Story, broken, counted, rows
 
 ABC = {0: "w-1", 1: "w-2", 2: "w-3"}
@@ -63,6 +64,21 @@ def test_a_replaced_leader_may_acknowledge_with_acks_1_for_one_session() -> None
     assert broken(late(1.5)) == set()
     assert counted(late(1.5)) == {3}
     assert broken(late(2.5)) == {3}
+
+
+def test_a_replaced_leader_is_not_excused_because_it_leads_again_later() -> None:
+    story = late(2.5).led(1, 2, [1, 2])
+    assert broken(story) == {3}
+    assert broken(late(1.5).led(1, 2, [1, 2])) == set(), "one that could not know yet"
+
+
+def test_a_write_that_was_under_way_when_its_leader_began_is_lost_only_by_a_later_change() -> None:
+    def begun_early() -> Story:
+        story = Story().led(2, 0, [1, 2]).passed(5).begin("w-1", acks=1).led(1, 1, [1, 2])
+        return story.end("w-1", Kind.OK, offset=0, node=1).tried("v-1").polled({0: "v-1"})
+
+    assert broken(begun_early()) == {3}
+    assert counted(begun_early().led(2, 2, [1, 2])) == {3}
 
 
 def test_without_a_trace_the_leaders_that_clients_saw_are_believed() -> None:
@@ -197,3 +213,24 @@ def test_a_replica_without_a_batch_at_an_acknowledged_offset_breaks_row_16() -> 
     story = three().read(ABC).holds(1, {0: 5, 1: 6, 2: 7}, end=3)
     assert not broken(story)
     assert broken(story.holds(2, {0: 5, 2: 7}, end=3)) == {15, 16}
+
+
+# ── 4: in every turn ──────────────────────────────────────────────────────────────────────────
+
+
+def _of_row_4(story: Story) -> tuple[Ruling, str]:
+    return next((one.ruling, one.sentence) for one in story.verdicts() if one.row == 4)
+
+
+def test_what_was_read_before_the_restart_and_not_after_it_does_not_hold_row_4() -> None:
+    other = Place("u", 0)
+    story = Story(topics={"t": {}, "u": {}}).sent("w-1", 0).sent("v-1", 0, place=other)
+    story.read({0: "w-1"}).read({0: "v-1"}, place=other).read({0: "w-1"}, turn=2)
+    assert _of_row_4(story) == (Ruling.NOT_JUDGED, "not read at the end: u-0 in turn 2")
+    assert _of_row_4(story.read({0: "v-1"}, place=other, turn=2)) == (Ruling.HELD, "")
+
+
+def test_a_topic_that_vanished_in_the_restart_fails_the_run() -> None:
+    story = Story().sent("w-1", 0).read({0: "w-1"}).read({}, end=-1, turn=2)
+    assert broken(story) == {24}
+    assert outcome(story.evidence, story.verdicts()) is Outcome.FAILED

@@ -194,3 +194,17 @@ def test_without_a_trace_rows_12_and_18_to_20_are_not_judged() -> None:
     assert {12, 17, 18, 19, 20} <= rows(story, Ruling.NOT_JUDGED)
     story.evidence = replace(story.evidence, trace=[])
     assert {12, 17, 18, 19, 20} <= rows(story, Ruling.NOT_JUDGED)
+
+
+# ── What was compared ─────────────────────────────────────────────────────────────────────────
+
+
+def test_a_trace_without_the_state_of_any_partition_judges_neither_row_18_nor_20() -> None:
+    story = Story().traced(1, "metadata", place=None, version=3, controller_epoch=1)
+    assert {18, 20} <= rows(story, Ruling.NOT_JUDGED)
+    assert {18, 20} <= rows(story.obeyed(1, 0, leader=1, isr=[1]), Ruling.HELD)
+
+
+def test_metadata_that_goes_back_is_broken_also_where_no_partition_is_told() -> None:
+    story = Story().traced(1, "metadata", place=None, version=3, controller_epoch=1)
+    assert broken(story.traced(1, "metadata", place=None, version=2, controller_epoch=1)) == {20}

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from ottla.chaos.nemesis import scripts
 from ottla.chaos.nemesis.driver import Driver
 from ottla.chaos.nemesis.files import SORTS, cut_short, flip_bit
 from ottla.chaos.nemesis.hostile import garbled, questions
@@ -46,7 +47,11 @@ def run(backend: FakeBackend, *steps: Step) -> FakeScene:
 
 
 @pytest.mark.parametrize("name", sorted(set(KINDS) - NOT_ON_PAPER))
-def test_every_fault_is_mended_when_it_is_over(backend: FakeBackend, name: str) -> None:
+def test_every_fault_is_mended_when_it_is_over(
+    backend: FakeBackend, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nobody leaves or joins a set on paper.
+    monkeypatch.setattr(scripts, "_SHRINK_S", 0.05)
     backend.controllers = backend.nodes
     target = Target.PAIR if name in ("one-way", "power-then-kill") else Target.LEADER
     scene = run(backend, Step(fault=name, target=target, for_s=0.01))
@@ -151,6 +156,8 @@ def test_whom_a_fault_hits(backend: FakeBackend) -> None:
     assert scene.choose(Target.LEADER) == (3,)
     with pytest.raises(HarnessError, match="follower"):
         scene.choose(Target.FOLLOWER)
+    with pytest.raises(HarnessError, match="no groups"):
+        scene.choose(Target.COORDINATOR)
 
 
 def test_one_bit_is_flipped(backend: FakeBackend) -> None:
@@ -227,3 +234,12 @@ def test_a_fault_of_a_mix_that_finds_nobody_is_left_out_and_told(backend: FakeBa
     assert [one.facts for one in scene.told if one.fault == "left out"] == [
         {"what": "kill", "why": "nobody is any"}
     ]
+
+
+@pytest.mark.parametrize("fault", ["truncate", "bit-flip"])
+def test_a_file_that_is_not_there_is_told(backend: FakeBackend, fault: str) -> None:
+    step = Step(fault=fault, target=Target.ANY, facts={"sort": "sealed"})
+    assert "nothing to damage" not in {one.fault for one in run(backend, step).told}
+    for path in backend.root.glob("*/*/*.log"):
+        path.write_bytes(b"")
+    assert "nothing to damage" in {one.fault for one in run(backend, step).told}

@@ -5,7 +5,8 @@
         cluster.answers[1] = [Answer(code=7), Answer(offset=4), HANG_UP]
 
 Produce takes its answers from the list of a node, one after the other, and is acknowledged when the
-list is empty. Fetch and ListOffsets read `logs`, which every node shares.
+list is empty. Fetch and ListOffsets read `logs`, which every node shares; groups are answered by
+`group` (`fake_group.py`).
 
 Not here: anything that a real node would check.
 """
@@ -34,10 +35,13 @@ from ottla.proto.kafka.encode import encode_response
 from ottla.proto.kafka.framing import RequestHead, read_request_head, response_head
 from ottla.proto.kafka.message import Message
 from ottla.proto.kafka.uuids import ZERO_UUID
+from tests.unit.chaos.runner import fake_group
 
 HOST: Final = "127.0.0.1"
 OUT_OF_RANGE: Final = 1
-_ROWS: Final = {row.key: row for row in (API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE)}
+_ROWS: Final = {
+    row.key: row for row in (API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE, *fake_group.ROWS)
+}
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ class FakeCluster:
     offsets: count[int] = field(default_factory=lambda: count(0))
     was_asked: asyncio.Event = field(default_factory=asyncio.Event)
     servers: dict[int, asyncio.Server] = field(default_factory=dict)
+    group: fake_group.FakeGroup = field(default_factory=fake_group.FakeGroup)
 
     def lead(self, place: Place, *, node: int, epoch: int) -> None:
         self.leaders[place] = Seen(node, epoch)
@@ -116,6 +121,8 @@ class FakeCluster:
             return _versions()
         if row is METADATA:
             return self._metadata()
+        if row in fake_group.ROWS:
+            return self.group.answer(row, asked)
         if row is PRODUCE:
             return self._produce(node, asked)
         return self._list_offsets(asked) if row is LIST_OFFSETS else self._fetch(asked)

@@ -10,8 +10,10 @@ from dataclasses import replace
 import pytest
 
 from ottla.chaos.history import Kind, Operation, Place, from_lines, operations
-from ottla.chaos.payload import encode_payload
+from ottla.chaos.payload import LIFE_MARK, encode_payload
+from ottla.chaos.runner import final_reader
 from ottla.chaos.runner.book import LeaderBook
+from ottla.chaos.runner.churn import AdminChurn, _Topic
 from ottla.chaos.runner.final_reader import read_partitions
 from ottla.chaos.runner.raw_consumer import RawConsumer
 from ottla.chaos.runner.raw_producer import RawProducer
@@ -19,6 +21,7 @@ from ottla.chaos.runner.recorder import Recorder
 from ottla.chaos.runner.requests import Seen
 from ottla.chaos.workload import Client, ProcessPlan
 from ottla.proto.errors import ErrorCode
+from ottla.proto.kafka.uuids import UUID
 from ottla.proto.records.build import build_batch
 from ottla.proto.records.record import Record
 from tests.unit.chaos.runner.fake_cluster import (
@@ -308,3 +311,29 @@ def test_a_partition_that_nobody_leads_is_reported_as_unreadable() -> None:
             assert (read.high_watermark, read.records) == (-1, ())
 
     asyncio.run(story())
+
+
+def test_a_topic_that_no_node_knows_any_more_is_reported_as_unreadable() -> None:
+    async def story() -> None:
+        async with fake_cluster(1) as cluster:
+            cluster.lead(Place("another", 0), node=1, epoch=1)
+            (read,) = await read_partitions(cluster.addresses, {HERE: 1}, 2, 0.2)
+            assert (read.place, read.turn, read.high_watermark) == (HERE, 2, -1)
+
+    asyncio.run(story())
+
+
+def test_an_answer_that_brings_nothing_new_gives_the_last_read_no_more_time() -> None:
+    batch = _batch(0, "w1-1")
+    reading = final_reader._Reading(HERE, 5)
+    assert final_reader._take(reading, batch, 1)
+    assert not final_reader._take(reading, batch, 1)
+    assert (reading.position, len(reading.records)) == (1, 1)
+    assert final_reader._take(reading, _batch(1, "w1-2"), 2)
+
+
+def test_what_outlived_its_story_is_named_with_all_its_partitions() -> None:
+    plan = ProcessPlan(name="a1", client=Client.ADMIN, seed="1")
+    churn = AdminChurn(plan, {1: "nowhere:1"}, Recorder(io.StringIO()), lambda: True)
+    churn._keep(_Topic("churn-a1-1", 2, UUID(int=7), 3))
+    assert churn.places() == [Place(f"churn-a1-1{LIFE_MARK}2", number) for number in range(3)]

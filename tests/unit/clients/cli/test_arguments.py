@@ -40,6 +40,10 @@ def nobody() -> str:
         ("produce --topic t", "say the name alone: `ottla produce NAME`."),
         ("consume --topic t", "say the name alone: `ottla consume NAME`."),
         ("consume t --zookeeper z:2181", "there is no ZooKeeper here"),
+        ("groups --list", "say `ottla groups list`."),
+        ("groups --describe --group g", "say `ottla groups describe NAME`."),
+        ("groups --group g --reset-offsets", "say the name alone"),
+        ("groups reset g --topic t --to-latest --execute", "it is done unless you say --dry-run."),
         ("consume t --property print.key=true", "say --format '{key} {value}'."),
     ],
 )
@@ -64,13 +68,21 @@ def test_an_old_spelling_is_told_the_new_one(command: str, told: str) -> None:
         ("configs alter topic t --unset a --unset a", "a is named twice"),
         ("configs describe broker one", "a broker is named by its id, a number, or by default"),
         ("configs describe broker 99999999999", "a broker is named by its id"),
-        ("consume t --group g", "consumer groups are not there yet"),
+        ("consume t --group g --partition 1", "leave --partition away"),
+        ("consume t --group g --offset earliest", "leave --offset away"),
+        ("consume t --group=", "a group has a name"),
+        ("groups reset g --topic t", "say where to, once: --to-earliest"),
+        ("groups reset g --topic t --to-latest --to-offset 3", "say where to, once"),
+        ("groups reset g --topic t --to-datetime soon", "a time is milliseconds since 1970"),
+        ("groups reset g --topic t:x --to-latest", "--topic takes TOPIC or TOPIC:0,1"),
+        ("groups reset g --topic t:9999999999 --to-latest", "no partition has such a number"),
         ("consume t --from-beginning --offset 3", "say one of them"),
         ("consume t --offset 3", "say --partition too"),
         ("consume t --partition 0 --offset soon", "earliest, latest, @TIME or a number"),
         ("consume t --partition 0 --offset -1", "earliest, latest, @TIME or a number"),
         ("consume t --offset @soon", "a time is milliseconds since 1970"),
         ("consume t --format {x}", 'no field "x"'),
+        ("produce t --format json --key-separator :", "--format json: a line says itself"),
         ("produce t --header a", "--header takes KEY=VALUE"),
         ("produce t --file no/such/file", "--file no/such/file: No such file or directory."),
     ],
@@ -96,6 +108,11 @@ def test_wrong_arguments_are_one_sentence_and_exit_code_2(command: str, told: st
         "produce t --compression rar",
         "consume t --max-messages 0",
         "consume t --partition -1",
+        "groups reset g --to-latest",
+        "groups reset g --topic t --to-offset -1",
+        "groups delete",
+        "produce t --format xml",
+        "perf consume t --records 0",
     ],
 )
 def test_what_click_refuses_is_exit_code_2(command: str) -> None:
@@ -114,6 +131,14 @@ def test_what_click_refuses_is_exit_code_2(command: str) -> None:
         "configs alter broker 1 --set a=b --json",
         "produce t",
         "consume t",
+        "consume t --group g",
+        "groups list",
+        "groups describe g --json",
+        "groups reset g --topic t --to-latest",
+        "groups delete g",
+        "perf produce t",
+        "perf consume t",
+        "perf latency t",
     ],
 )
 def test_nobody_there_is_one_sentence_that_says_what_to_check(command: str, nobody: str) -> None:
@@ -139,7 +164,7 @@ def test_every_address_that_was_tried_is_named(nobody: str) -> None:
         ("topcs list", "Error: No such command 'topcs'. Did you mean 'topics'?"),
         ("conifg", "Error: No such command 'conifg'. Did you mean 'config'?"),
         ("xyzzy", "Error: No such command 'xyzzy'."),
-        ("groups list", "Error: 'groups' is not there yet."),
+        ("transactions list", "Error: 'transactions' is not there yet."),
         ("--verison", "Error: No such option"),
     ],
 )
@@ -168,9 +193,15 @@ def test_ctrl_c_is_exit_code_130_and_no_traceback() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [["topics", "list"], ["configs", "describe", "topic", "t"], ["replicas", "verify", "t"]],
+    [
+        ["topics", "list"],
+        ["configs", "describe", "topic", "t"],
+        ["replicas", "verify", "t"],
+        ["consume", "t"],
+        ["groups", "list"],
+    ],
 )
-def test_looking_and_changing_load_neither_the_server_nor_confluent_kafka(
+def test_client_commands_load_neither_the_server_nor_a_foreign_client(
     command: list[str], nobody: str
 ) -> None:
     arguments = json.dumps([*command, "--bootstrap-server", nobody])

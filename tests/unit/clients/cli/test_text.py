@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ottla.clients.cli.text import (
     BadLineError,
+    JsonRule,
     LineRule,
     Printed,
     as_json,
@@ -44,14 +45,14 @@ RECORD = Printed(
     ],
 )
 def test_a_line_is_cut_at_the_first_separator(line: bytes, key: bytes, value: bytes) -> None:
-    assert LineRule(b":", b"NULL").parse(line, 1) == (key, value)
+    assert LineRule(b":", b"NULL").parse(line, 1)[:2] == (key, value)
 
 
 def test_without_a_separator_the_whole_line_is_the_value() -> None:
     rule = LineRule(None, None)
-    assert rule.parse(b"a:1\n", 1) == (None, b"a:1")
-    assert rule.parse(b"\n", 2) == (None, b"")
-    assert rule.parse(b"null", 3) == (None, b"null")
+    assert rule.parse(b"a:1\n", 1)[:2] == (None, b"a:1")
+    assert rule.parse(b"\n", 2)[:2] == (None, b"")
+    assert rule.parse(b"null", 3)[:2] == (None, b"null")
 
 
 def test_a_line_without_its_separator_is_named() -> None:
@@ -64,7 +65,7 @@ def test_what_is_joined_by_a_separator_is_cut_there_again(value: bytes, separato
     key = b"key".replace(separator, b"")
     if separator in key + separator[:-1] or separator.endswith(b"\n"):
         return
-    assert LineRule(separator, None).parse(key + separator + value, 1) == (key, value)
+    assert LineRule(separator, None).parse(key + separator + value, 1)[:2] == (key, value)
 
 
 @pytest.mark.parametrize(
@@ -156,3 +157,39 @@ def test_another_text_is_no_time(text: str) -> None:
 
 def test_a_time_beyond_all_calendars_is_shown_as_a_number() -> None:
     assert time_text(2**63 - 1) == str(2**63 - 1)
+
+
+def test_a_record_that_was_printed_as_json_can_be_written_again() -> None:
+    record = RECORD._replace(key=b"\xff", headers=[("a", b"1"), ("b", None), ("c", b"\xfe")])
+    line = json.dumps(as_json(record)).encode()
+    parsed = JsonRule().parse(line, 1)
+    assert (parsed.key, parsed.value) == (record.key, record.value)
+    assert parsed.headers == tuple(record.headers)
+    assert parsed.timestamp_ms == record.timestamp_ms
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b"{", "line 3 is not JSON."),
+        (b"[" * 100_000, "line 3 is not JSON."),
+        (b"\xff", "line 3 is not JSON."),
+        (b"7", "line 3 is not a JSON object."),
+        (b'{"key": "k"}', "line 3 has no value; one that is null is written so."),
+        (b'{"vlaue": "v"}', 'line 3 has a "vlaue", which no record has.'),
+        (b'{"value": 7}', "line 3: a value is text or null; put other JSON in quotes."),
+        (b'{"value_base64": "?"}', "line 3: value_base64 is not base64."),
+        (b'{"value": "\\ud800"}', "line 3: the value is no text that can be encoded."),
+        (b'{"value": "", "timestamp": -1}', "line 3: a timestamp is milliseconds since 1970."),
+        (b'{"value": "", "timestamp": true}', "line 3: a timestamp is milliseconds since 1970."),
+        (b'{"value": "", "headers": {}}', "line 3: headers are a list of objects."),
+        (
+            b'{"value": "", "headers": [1]}',
+            "line 3: a header is an object with a name and a value.",
+        ),
+    ],
+)
+def test_a_line_that_is_no_record_is_named(line: bytes, told: str) -> None:
+    with pytest.raises(BadLineError) as refused:
+        JsonRule().parse(line, 3)
+    assert str(refused.value) == told

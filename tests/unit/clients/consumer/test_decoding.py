@@ -6,16 +6,19 @@ import struct
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ottla.clients.consumer.decoding import decode_fetched, scan
+from ottla.clients.consumer.columns import RUN_MIN, read_run
+from ottla.clients.consumer.decoding import AbortedFilter, decode_fetched, scan
 from ottla.proto.errors import CorruptionError, OttlaError, RecordsError
+from ottla.proto.ids import INT64_MAX
 from ottla.proto.records.build import build_batch
 from ottla.proto.records.compression import Codec
 from ottla.proto.records.decode import decode_records
 from ottla.proto.records.header import TimestampType, seal
 from ottla.proto.records.record import Record
+from ottla.proto.records.varint import write_varint
 
 _bytes = st.one_of(st.none(), st.binary(max_size=300))
 _headers = st.lists(st.tuples(st.text(max_size=8), _bytes), max_size=3).map(tuple)
@@ -29,6 +32,26 @@ def _records(draw: st.DrawFn, base: int = 0) -> list[Record]:
         offset += delta
         time_ms = draw(st.integers(0, 1 << 45))
         found.append(Record(offset, time_ms, draw(_bytes), draw(_bytes), draw(_headers)))
+    return found
+
+
+@st.composite
+def _rows(draw: st.DrawFn) -> list[Record]:
+    """Records that are mostly of one shape, with something between them now and then."""
+    key = draw(st.one_of(st.none(), st.binary(max_size=70)))
+    value = draw(st.one_of(st.none(), st.binary(max_size=70), st.just(b"v" * 8200)))
+    step_ms = draw(st.sampled_from([0, 1, 7, -3, 200, 9000]))
+    count = draw(st.integers(RUN_MIN, 200))
+    odd = draw(st.sets(st.integers(0, count - 1), max_size=3))
+    gaps = draw(st.sets(st.integers(0, count - 1), max_size=1))
+    offset, found = -1, []
+    for number in range(count):
+        offset += 2 if number in gaps else 1
+        time_ms = (1 << 41) + number * step_ms
+        row = Record(offset, time_ms, key, value, ())
+        if number in odd:
+            row = Record(offset, time_ms, draw(_bytes), draw(_bytes), draw(_headers))
+        found.append(row)
     return found
 
 
@@ -67,6 +90,108 @@ def test_it_refuses_what_the_careful_decoder_refuses(
             _decoded(bytes(batch))
     else:
         assert _decoded(bytes(batch)) == expected
+
+
+@settings(max_examples=80)
+@given(_rows(), st.booleans())
+def test_runs_of_one_shape_are_read_as_the_careful_decoder_reads_them(
+    records: list[Record], append_time: bool
+) -> None:
+    kind = TimestampType.LOG_APPEND_TIME if append_time else TimestampType.CREATE_TIME
+    batch = build_batch(records, timestamp_type=kind, max_timestamp=77 if append_time else None)
+    assert _decoded(batch) == decode_records(batch)
+
+
+@settings(max_examples=150)
+@given(_rows(), st.data())
+def test_runs_are_refused_as_the_careful_decoder_refuses_them(
+    records: list[Record], data: st.DataObject
+) -> None:
+    batch = bytearray(build_batch(records))
+    for _ in range(data.draw(st.integers(1, 2))):
+        batch[data.draw(st.integers(61, len(batch) - 1))] ^= data.draw(st.integers(1, 255))
+    seal(batch)
+    try:
+        expected = decode_records(bytes(batch))
+    except RecordsError:
+        with pytest.raises(RecordsError):
+            _decoded(bytes(batch))
+    else:
+        assert _decoded(bytes(batch)) == expected
+
+
+@pytest.mark.parametrize("count", [63, 64, 65, 8191, 8193, 33_000])
+def test_a_long_run_is_read_across_the_widths_of_its_deltas(count: int) -> None:
+    records = [Record(number, 5, b"k", b"%06d" % number, ()) for number in range(count)]
+    assert _decoded(build_batch(records)) == records
+
+
+def test_a_batch_of_one_shape_is_read_by_columns() -> None:
+    payload = build_batch([Record(number, 5, None, b"v" * 90, ()) for number in range(100)])[61:]
+    run = read_run(payload, 0, 0, 100)
+    assert run is not None
+    assert (run.height, list(run.time_deltas)) == (64, [0] * 64)
+    rest = read_run(payload, run.end, 64, 36)
+    assert rest is not None
+    assert (rest.height, rest.end) == (36, len(payload))
+
+
+def _raw(payload: bytes, *, base_ms: int = 0, count: int = 1, append_time: bool = False) -> bytes:
+    """Return a sealed batch around these bytes, whatever they are."""
+    kind = TimestampType.LOG_APPEND_TIME if append_time else TimestampType.CREATE_TIME
+    head = build_batch(
+        [Record(one, 5, None, None) for one in range(count)],
+        timestamp_type=kind,
+        max_timestamp=77 if append_time else None,
+    )[:61]
+    batch = bytearray(head + payload)
+    struct.pack_into(">i", batch, 8, len(batch) - 12)
+    struct.pack_into(">q", batch, 27, base_ms)
+    seal(batch)
+    return bytes(batch)
+
+
+def _timed(delta_ms: int) -> bytes:
+    """Return the bytes of a record with this timestamp delta."""
+    body, record = bytearray(1), bytearray()
+    write_varint(body, delta_ms)
+    body += bytes.fromhex("00010100")
+    write_varint(record, len(body))
+    return bytes(record + body)
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=20), st.integers(-(1 << 63), INT64_MAX), st.booleans())
+@example(bytes.fromhex("100003000202050209"), 0, False)
+@example(bytes.fromhex("0e000000030100"), 0, False)
+@example(bytes.fromhex("0e000001030000"), 0, False)
+@example(_timed(INT64_MAX), 1 << 61, False)
+@example(_timed(INT64_MAX), 1 << 61, True)
+@example(_timed(INT64_MAX), 0, False)
+@example(_timed(-64), -(1 << 63) + 1, False)
+@example(_timed(-64), -(1 << 63) + 1, True)
+@example(_timed(-1), -(1 << 63) + 1, False)
+@example(_timed(63), INT64_MAX - 62, False)
+@example(_timed(9000), INT64_MAX - 9001, True)
+def test_any_bytes_in_a_sealed_batch_are_read_or_refused_as_by_the_careful_decoder(
+    payload: bytes, base_ms: int, append_time: bool
+) -> None:
+    batch = _raw(payload, base_ms=base_ms, append_time=append_time)
+    try:
+        expected = decode_records(batch)
+    except RecordsError:
+        with pytest.raises(RecordsError):
+            _decoded(batch)
+    else:
+        assert _decoded(batch) == expected
+
+
+def test_more_records_in_a_run_than_the_batch_has_offsets_are_refused() -> None:
+    batch = bytearray(build_batch([Record(number, 5, None, b"v", ()) for number in range(20)]))
+    struct.pack_into(">i", batch, 23, 18)
+    seal(batch)
+    with pytest.raises(RecordsError, match="offset delta"):
+        _decoded(bytes(batch))
 
 
 @given(st.binary(max_size=400))
@@ -122,7 +247,7 @@ def test_records_of_an_aborted_transaction_are_left_out() -> None:
         )
 
     data = batch(0, 7) + batch(1, 8) + batch(2, 7, control=True) + batch(3, 7)
-    got = decode_fetched(memoryview(data), "t", 0, 0, aborted=[(7, 0)])
+    got = decode_fetched(memoryview(data), "t", 0, 0, aborted=AbortedFilter([(7, 0)]))
     assert [one.offset for one in got.records] == [1, 3]
     assert got.next_offset == 4
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.clients.consumer.positions import CHUNKS_MAX, Bookmark, Bookmarks, Chunk, Reset
+from ottla.clients.consumer.decoding import AbortedFilter
+from ottla.clients.consumer.positions import (
+    CHUNKS_MAX,
+    PORTION,
+    Bookmark,
+    Bookmarks,
+    Chunk,
+    Reset,
+)
 from ottla.clients.consumer.record import OffsetAndMetadata
 from ottla.proto.errors import CorruptionError, RequestError
 from ottla.proto.ids import TopicPartition
@@ -16,7 +24,7 @@ A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 
 def _chunk(first: int, count: int) -> Chunk:
     records = [Record(offset, 1, None, b"%d" % offset) for offset in range(first, first + count)]
-    return Chunk(memoryview(build_batch(records, base_offset=first)), first)
+    return Chunk(memoryview(build_batch(records, base_offset=first)))
 
 
 def _bookmarks(*partitions: TopicPartition) -> Bookmarks:
@@ -118,7 +126,7 @@ def test_a_damaged_chunk_is_told_and_asked_for_again_from_the_position() -> None
     chunk = _chunk(0, 5)
     broken = bytearray(chunk.data)
     broken[-1] ^= 1
-    bookmark.fetched(Chunk(memoryview(broken), 0), bookmark.turn)
+    bookmark.fetched(Chunk(memoryview(broken)), bookmark.turn)
     bookmark.fetch_offset = 5
     with pytest.raises(CorruptionError):
         bookmarks.take(1)
@@ -126,6 +134,95 @@ def test_a_damaged_chunk_is_told_and_asked_for_again_from_the_position() -> None
     assert bookmark.wants_fetch
     _feed(bookmark, 0, 5)
     assert len(bookmarks.take(10)) == 5
+
+
+def _damaged(first: int, count: int) -> Chunk:
+    broken = bytearray(_chunk(first, count).data)
+    broken[-1] ^= 1
+    return Chunk(memoryview(broken))
+
+
+def test_damage_in_one_partition_does_not_swallow_the_records_of_another() -> None:
+    bookmarks = _bookmarks(A0, A1)
+    whole, broken = bookmarks.of(A0), bookmarks.of(A1)
+    _feed(whole, 0, 10)
+    broken.fetched(_damaged(0, 5), broken.turn)
+    broken.fetch_offset = 5
+    assert [one.offset for one in bookmarks.take(500)] == list(range(10))
+    for _ in range(2):
+        with pytest.raises(CorruptionError, match="a-1 at offset 0"):
+            bookmarks.take(500)
+        assert (whole.position, broken.position, broken.fetch_offset) == (10, 0, 0)
+        broken.fetched(_damaged(0, 5), broken.turn)
+
+
+def test_damage_does_not_swallow_what_was_fetched_before_it() -> None:
+    bookmarks = _bookmarks(A0)
+    bookmark = bookmarks.of(A0)
+    _feed(bookmark, 0, 10)
+    bookmark.fetched(_damaged(10, 5), bookmark.turn)
+    assert [one.offset for one in bookmarks.take(500)] == list(range(10))
+    with pytest.raises(CorruptionError, match="a-0 at offset 10"):
+        bookmarks.next_record()
+    assert bookmark.position == bookmark.fetch_offset == 10
+    assert bookmark.wants_fetch
+
+
+def test_a_chunk_is_opened_in_portions_of_whole_batches() -> None:
+    bookmarks = _bookmarks(A0)
+    bookmark = bookmarks.of(A0)
+    batches = [bytes(_chunk(first, 300).data) for first in (0, 300, 600)]
+    # The last batch did not fit into the fetch.
+    whole, half = batches[0] + batches[1] + batches[2], batches[0][:100]
+    bookmark.fetched(Chunk(memoryview(whole + half)), bookmark.turn)
+    got = bookmarks.take(1)
+    assert (len(bookmark.records), bookmark.opened is not None) == (600, True)
+    while records := bookmarks.take(400):
+        got += records
+    assert [one.offset for one in got] == list(range(900))
+    assert (bookmark.position, bookmark.opened) == (900, None)
+
+
+def test_a_chunk_counts_as_waiting_until_its_last_portion_is_opened() -> None:
+    bookmarks = _bookmarks(A0)
+    bookmark = bookmarks.of(A0)
+    data = bytes(_chunk(0, PORTION).data) + bytes(_chunk(PORTION, 5).data)
+    bookmark.fetched(Chunk(memoryview(data)), bookmark.turn)
+    assert bookmarks.bytes_waiting == len(data)
+    assert len(bookmarks.take(1)) == 1
+    assert bookmarks.bytes_waiting == len(data), "opened, and kept"
+    assert len(bookmarks.take(PORTION)) == PORTION
+    assert bookmarks.bytes_waiting == 0
+
+
+def test_what_comes_before_a_damaged_portion_is_given_out() -> None:
+    bookmarks = _bookmarks(A0)
+    bookmark = bookmarks.of(A0)
+    broken = bytearray(bytes(_chunk(0, PORTION).data) + bytes(_chunk(PORTION, 5).data))
+    broken[-1] ^= 1
+    bookmark.fetched(Chunk(memoryview(broken)), bookmark.turn)
+    bookmark.fetch_offset = PORTION + 5
+    assert len(bookmarks.take(PORTION)) == PORTION
+    with pytest.raises(CorruptionError, match=f"a-0 at offset {PORTION}"):
+        bookmarks.take(1)
+    assert bookmark.position == bookmark.fetch_offset == PORTION
+    assert bookmark.wants_fetch
+
+
+def test_an_aborted_transaction_stays_over_from_portion_to_portion() -> None:
+    def batch(first: int, count: int, *, control: bool = False) -> bytes:
+        key = b"\0\0\0\0" if control else None
+        records = [Record(first + one, 1, key, b"v") for one in range(count)]
+        return build_batch(
+            records, base_offset=first, transactional=True, producer_id=7, control=control
+        )
+
+    bookmarks = _bookmarks(A0)
+    data = batch(0, 2) + batch(2, 1, control=True) + batch(3, PORTION) + batch(3 + PORTION, 2)
+    chunk = Chunk(memoryview(data), AbortedFilter([(7, 0)]))
+    bookmarks.of(A0).fetched(chunk, bookmarks.of(A0).turn)
+    got = [*bookmarks.take(PORTION), *bookmarks.take(PORTION)]
+    assert [one.offset for one in got] == list(range(3, 5 + PORTION))
 
 
 def test_a_partition_that_is_not_ours_is_told() -> None:

@@ -137,6 +137,7 @@ def test_a_follower_whose_leader_is_among_the_lost_says_so_too() -> None:
     status = cluster.members[left].status()
     lost = ", ".join(map(str, sorted((leader, other))))
     assert f"lost their data directories ({lost})" in str(status.trouble)
+    assert status.leader is None
 
 
 def test_two_of_five_come_back_one_after_the_other() -> None:

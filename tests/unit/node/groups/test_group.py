@@ -374,3 +374,62 @@ def test_the_first_assignments_of_a_generation_count_and_no_others_are_written()
     (write,) = party.unwritten
     party.commit(write)
     assert party.synced(second).assignment == b"first"
+
+
+def test_whoever_waits_for_static_members_that_are_away_looks_once_in_a_while() -> None:
+    party = Party()
+    static = party.join(instance_id="s", rebalance_ms=0, session_ms=1_800_000)
+    other = party.join()
+    party.wait(200)
+    given = {party.joined(one).member_id: b"all" for one in (static, other)}
+    for ticket, name in ((static, "s"), (other, None)):
+        party.sync(party.joined(ticket).member_id, given, instance_id=name)
+    party.leave(party.joined(other).member_id)
+    assert party.group.state is State.PREPARING
+    ticks = 0
+    end_ms = party.now_ms + 10_000
+    while ticks < 100 and party.now_ms < end_ms:
+        due_ms = party.group.next_deadline_ms
+        assert due_ms is not None
+        party.now_ms = max(party.now_ms, due_ms)
+        party.carry_out(party.group.tick(party.now_ms))
+        ticks += 1
+    assert ticks <= 12
+
+
+def test_protocols_that_nobody_speaks_any_more_are_forgotten() -> None:
+    party = Party()
+    many = tuple((f"p{at}", b"") for at in range(50))
+    (member_id,) = party.gather(1, protocols=many)
+    assert len(party.group._speakers) == 50
+    party.join(member_id, protocols=many[:2])
+    assert len(party.group._speakers) == 2
+    party.leave(member_id)
+    assert not party.group._speakers
+
+
+def test_silence_counts_from_when_somebody_was_listened_to() -> None:
+    party = Party()
+    ids = party.gather(2)
+    refused_ms = party.now_ms + SESSION_MS + 5
+    party.group.forgive(refused_ms)
+    party.wait(SESSION_MS + 5)
+    assert len(party.group.members) == 2
+    party.beat(ids[0])
+    party.wait(SESSION_MS - 1)
+    assert len(party.group.members) == 2
+    party.beat(ids[0])
+    party.wait(1)
+    assert list(party.group.members) == [ids[0]]
+
+
+def test_a_rebalance_waits_for_those_who_were_not_listened_to() -> None:
+    party = Party()
+    ids = party.gather(2, session_ms=10 * REBALANCE_MS)
+    party.join(ids[0], protocols=(("range", b"more"),), session_ms=10 * REBALANCE_MS)
+    party.wait(REBALANCE_MS - 1)
+    party.group.forgive(party.now_ms)
+    party.wait(REBALANCE_MS - 1)
+    assert len(party.group.members) == 2
+    party.wait(1)
+    assert list(party.group.members) == [ids[0]]

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
 from ottla.node import metric_table as table
+from ottla.node.cluster import ClusterController
+from ottla.node.groups import coordinator
 from ottla.node.groups.places import OFFSETS_TOPIC
-from ottla.proto.errors import ErrorCode
+from ottla.node.kafka.cluster import NOT_ASKED_FOR
+from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.kafka import apis
 from ottla.proto.kafka.apis import ApiRow
+from ottla.proto.kafka.uuids import UUID
 from tests.builders import produced
 from tests.replicas import all_synced
 from tests.unit.node.kafka.desk import Desk, Place, open_desk
@@ -90,14 +95,17 @@ def joined(desk: Desk, version: int = 9) -> tuple[str, int]:
 
 def stable(desk: Desk, version: int = 9) -> tuple[str, int]:
     member_id, generation = joined(desk, version)
+    of_sync = min(version, 5)
+    agreed = {"protocol_type": "consumer", "protocol_name": "range"} if of_sync >= 5 else {}
     answer = ask(
         desk,
         apis.SYNC_GROUP,
-        min(version, 5),
+        of_sync,
         group_id=GROUP,
         generation_id=generation,
         member_id=member_id,
         assignments=[{"member_id": member_id, "assignment": b"all"}],
+        **agreed,
     )
     assert (answer["error_code"], answer["assignment"]) == (0, b"all")
     return member_id, generation
@@ -157,7 +165,8 @@ def described(desk: Desk, version: int, name: str = GROUP) -> dict[str, Any]:
     fields = {"include_authorized_operations": True} if version >= 3 else {}
     (group,) = ask(desk, apis.DESCRIBE_GROUPS, version, groups=[name], **fields)["groups"]
     if version >= 3:
-        assert group["authorized_operations"] == 0b1101_0100_1000
+        told = 0b1101_0100_1000 if group["error_code"] == 0 else NOT_ASKED_FOR
+        assert group["authorized_operations"] == told
     return dict(group)
 
 
@@ -276,6 +285,42 @@ def test_offsets_are_deleted_unless_somebody_reads_them(desk: Desk) -> None:
     assert fetched(desk, 9)[1] == (-1, "")
 
 
+def test_offsets_of_a_partition_that_is_not_there_are_not_deleted(desk: Desk) -> None:
+    assert commit(desk, 9, "", -1, 7) == [0]
+    topics = [{"name": "t", "partitions": [{"partition_index": 1}, {"partition_index": 9}]}]
+    answer = ask(desk, apis.OFFSET_DELETE, 0, group_id=GROUP, topics=topics)
+    assert list(_codes(answer)) == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_a_group_that_is_named_twice_is_found_twice(desk: Desk) -> None:
+    fields = {"key_type": 0, "coordinator_keys": [GROUP, GROUP]}
+    told = ask(desk, apis.FIND_COORDINATOR, 6, **fields)["coordinators"]
+    assert [(one["key"], one["error_code"]) for one in told] == [(GROUP, 0), (GROUP, 0)]
+
+
+def test_a_member_that_does_not_say_its_protocol_is_refused_since_it_can(desk: Desk) -> None:
+    member_id, generation = stable(desk)
+    fields = {
+        "group_id": GROUP,
+        "generation_id": generation,
+        "member_id": member_id,
+        "assignments": [],
+    }
+    assert ask(desk, apis.SYNC_GROUP, 4, **fields)["error_code"] == 0
+    told = ask(desk, apis.SYNC_GROUP, 5, **fields)
+    assert told["error_code"] == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_what_a_member_had_is_described_until_it_has_something_else(desk: Desk) -> None:
+    member_id, _ = stable(desk)
+    # The leader comes again: it wants to share out anew, and has not yet.
+    assert join(desk, 5, member_id)["generation_id"] == 2
+    group = described(desk, 6)
+    (member,) = group["members"]
+    assert (group["group_state"], group["protocol_data"]) == ("CompletingRebalance", "")
+    assert (member["member_metadata"], member["member_assignment"]) == (b"", b"all")
+
+
 def test_offsets_of_a_deleted_topic_go_with_it(desk: Desk) -> None:
     commit(desk, 9, "", -1, 7)
     desk.run(desk.broker.controller.delete_topics(["t"]))
@@ -297,7 +342,7 @@ def test_another_life_of_the_node_knows_generation_assignment_and_offsets() -> N
         beat = {"group_id": GROUP, "generation_id": generation, "member_id": member_id}
         assert ask(desk, apis.HEARTBEAT, 4, **beat)["error_code"] == 0
         sync = {"group_id": GROUP, "generation_id": generation, "member_id": member_id}
-        answer = ask(desk, apis.SYNC_GROUP, 5, assignments=[], **sync)
+        answer = ask(desk, apis.SYNC_GROUP, 4, assignments=[], **sync)
         assert answer["assignment"] == b"all"
 
 
@@ -329,3 +374,115 @@ def test_the_coordinator_tells_of_groups_rebalances_and_lag(desk: Desk) -> None:
     assert told[table.GROUP_MEMBERS, ()] == 1
     assert told[table.GROUPS_LOADING, ()] == 0
     assert told[table.GROUP_REBALANCES, ("member_joined",)] == 1
+
+
+# ── What is too long, too much or too late ────────────────────────────────────────────────────
+
+
+LONG: Final = "g" * 32_000
+
+
+def test_a_name_that_is_too_long_is_no_group(desk: Desk) -> None:
+    bad = ErrorCode.INVALID_GROUP_ID
+    asked = {"key_type": 0, "coordinator_keys": [LONG, "g" * 1_001, "g" * 1_000]}
+    assert list(_codes(ask(desk, apis.FIND_COORDINATOR, 6, **asked))) == [bad, bad, 0]
+    assert join(desk, group_id=LONG)["error_code"] == bad
+    assert described(desk, 6, LONG)["error_code"] == bad
+    assert list(_codes(ask(desk, apis.DELETE_GROUPS, 2, groups_names=[LONG]))) == [bad]
+    groups = [{"group_id": LONG, "topics": None}]
+    assert list(_codes(ask(desk, apis.OFFSET_FETCH, 9, groups=groups))) == [bad]
+
+
+def test_a_long_list_of_groups_leaves_the_loop_to_others(desk: Desk) -> None:
+    async def story() -> None:
+        others = 0
+        names = [f"g{at}" for at in range(500)]
+        asking = asyncio.ensure_future(desk.asked(apis.DELETE_GROUPS, 2, groups_names=names))
+        while not asking.done():
+            others += 1
+            await asyncio.sleep(0)
+        assert len((await asking)["results"]) == 500
+        assert others >= 10
+
+    desk.run(story())
+
+
+def test_a_long_static_name_is_refused_and_poisons_no_group(desk: Desk) -> None:
+    answer = join(desk, group_instance_id="i" * 250)
+    assert answer["error_code"] == ErrorCode.INVALID_REQUEST
+    assert not listed(desk)
+    assert join(desk, group_instance_id="i" * 249)["error_code"] == 0
+
+
+def test_more_protocols_than_anybody_has_are_refused(desk: Desk) -> None:
+    many = [{"name": f"p{at}", "metadata": b""} for at in range(101)]
+    assert join(desk, protocols=many)["error_code"] == ErrorCode.INVALID_REQUEST
+    assert join(desk, protocols=many[1:])["error_code"] == ErrorCode.MEMBER_ID_REQUIRED
+    long = [{"name": f"{at}{LONG}", "metadata": b""} for at in range(60)]
+    assert join(desk, protocols=long)["error_code"] == ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("version", [2, 4])
+def test_an_old_commit_that_is_to_be_kept_for_ever_is(desk: Desk, version: int) -> None:
+    topics = [{"name": "t", "partitions": [{"partition_index": 1, **_AT_ONE}]}]
+    answer = ask(
+        desk,
+        apis.OFFSET_COMMIT,
+        version,
+        group_id=GROUP,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        retention_time=2**63 - 1,
+        topics=topics,
+    )
+    assert list(_codes(answer)) == [0]
+    desk.run(desk.broker.groups.expire())
+    assert fetched(desk, 9)[1] == (1, "")
+
+
+def test_a_topic_that_was_deleted_and_made_again_at_once_has_no_offsets(desk: Desk) -> None:
+    commit(desk, 9, "", -1, 7)
+    image = desk.broker.controller.image
+    again = replace(image.topics["t"], topic_id=UUID(int=12345))
+    newer = replace(image, version=image.version + 1, topics={**image.topics, "t": again})
+    desk.run(desk.broker.groups.obey(newer))
+    settle(desk)
+    assert fetched(desk, 9)[1] == (-1, "")
+
+
+def test_what_is_committed_in_a_topic_made_again_stays_though_the_old_one_goes_later(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(desk, 9, "", -1, 7)
+    image = desk.broker.controller.image
+    again = replace(image.topics["t"], topic_id=UUID(int=12345))
+    newer = replace(image, version=image.version + 1, topics={**image.topics, "t": again})
+    controller = desk.broker.controller
+    assert isinstance(controller, ClusterController)
+    # Others are still at work on it.
+    monkeypatch.setattr(controller.following, "image", newer)
+    assert fetched(desk, 9)[1] == (-1, "")
+    assert commit(desk, 9, "", -1, 3) == [0]
+    desk.run(desk.broker.groups.obey(newer))
+    settle(desk)
+    assert fetched(desk, 9)[1] == (3, "note")
+
+
+def test_groups_are_not_listed_by_one_who_may_not_speak_for_them(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stable(desk)
+
+    def refuse(*_: object) -> None:
+        raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    monkeypatch.setattr(coordinator, "require_standing", refuse)
+    answer = ask(desk, apis.LIST_GROUPS, 5, states_filter=[], types_filter=[])
+    assert answer["error_code"] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_controllers_that_store_nothing_are_no_place_for_replicas() -> None:
+    voters = "11@localhost:1,12@localhost:2,13@localhost:3"
+    flags = {"node_id": "1", "process_roles": "broker", "controller_quorum_voters": voters}
+    with open_desk(Place(), **flags) as desk:
+        assert desk.broker.groups._wanted().replication_factor == 1

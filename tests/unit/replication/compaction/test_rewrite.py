@@ -1,4 +1,4 @@
-"""Which records of a batch stay, and the batch that is left (Q1 to Q5)."""
+"""Which records of a batch stay, and the batch that is left (Q1 to Q7)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from ottla.proto.records.compression import Codec
 from ottla.proto.records.decode import decode_records
 from ottla.proto.records.header import TimestampType, crc_of, read_header, seal
 from ottla.proto.records.record import Record
-from ottla.replication.compaction.rewrite import KeyMap, Rewritten, rewrite_batch
+from ottla.replication.compaction.rewrite import (
+    KeyMap,
+    Rewritten,
+    rewrite_batch,
+    rewrite_marker,
+)
 from tests.builders import NOW_MS
 
 RETENTION_MS = 1000
@@ -191,11 +196,29 @@ def test_q5_a_batch_that_cannot_be_decoded_stays_as_it_is() -> None:
     assert not done.is_changed
 
 
-def test_q5_a_control_batch_stays_as_it_is() -> None:
+def marker_left(batch: bytes, *, now_ms: int, stays: bool = False) -> Rewritten:
+    header = read_header(batch)
+    return rewrite_marker(
+        batch, header, now_ms=now_ms, delete_retention_ms=RETENTION_MS, stays=stays
+    )
+
+
+def test_q7_a_marker_stays_as_it_is_while_it_is_needed() -> None:
     batch = batch_of((b"\0\0\0\1", b"\0\0\0\0\0\0"), control=True, transactional=True)
-    done = Shelf(later=(b"\0\0\0\1",)).clean(batch)
+    done = marker_left(batch, now_ms=NOW_MS, stays=True)
     assert done.batch == batch
     assert not done.is_changed
+
+
+def test_q7_a_marker_that_nothing_needs_gets_a_horizon_and_goes_behind_it() -> None:
+    batch = batch_of((b"\0\0\0\1", b"\0\0\0\0\0\0"), control=True, transactional=True)
+    first = marker_left(batch, now_ms=NOW_MS)
+    assert first.batch is not None
+    assert first.horizon_ms == NOW_MS + RETENTION_MS
+    assert read_header(first.batch).is_control
+    before = marker_left(first.batch, now_ms=NOW_MS + RETENTION_MS - 1)
+    assert before.batch == first.batch
+    assert marker_left(first.batch, now_ms=NOW_MS + RETENTION_MS).batch is None
 
 
 # -- the key map -------------------------------------------------------------------------------

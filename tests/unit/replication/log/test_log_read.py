@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from ottla.proto.errors import ErrorCode, RequestError, StorageError
 from ottla.proto.ids import Offset
-from ottla.proto.records.header import read_header
+from ottla.proto.records.header import HEADER_SIZE, read_header
 from ottla.replication.log.log import Log
-from ottla.replication.log.surgery import delete_records
+from ottla.replication.log.surgery import delete_records, truncate
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.disk import DiskFiles
 from ottla.replication.storage.faults import FaultRule
@@ -168,3 +168,38 @@ def test_a_slice_of_the_newest_segment_outlives_its_roll_and_sync() -> None:
     assert len(log.segments) == 2
     log.sync()
     assert found.read() == before
+
+
+def _pieces(log: Log, *, bytes_max: int) -> list[bytes]:
+    """Return the whole batches that a consumer gets who goes on where the last piece ended."""
+    found, offset = list[bytes](), log.start_offset
+    while (piece := log.read(offset, bytes_max=bytes_max)) is not None:
+        data, position = piece.read(), 0
+        while position + HEADER_SIZE <= len(data):
+            header = read_header(data, position)
+            if position + header.size > len(data):
+                break
+            found.append(data[position : position + header.size])
+            offset = Offset(header.next_offset)
+            position += header.size
+    return found
+
+
+@given(st.integers(1, 1500), st.integers(0, 39))
+def test_where_readers_go_on_is_forgotten_with_a_cut(bytes_max: int, kept: int) -> None:
+    log = pairs(40)
+    before = _pieces(log, bytes_max=bytes_max)
+    assert before == batches_of(log)
+    truncate(log, Offset(2 * kept))
+    # Batches of another size at the same offsets: what was noted of the old ones would be wrong.
+    for number in range(40 - kept):
+        append(log, b"%d other" % number, b"%d and longer than the one before" % number)
+    # Any reader may come first, also one who did not read what lies before.
+    for number, batch in reversed(list(enumerate(batches_of(log)))):
+        found = log.read(Offset(2 * number), bytes_max=1)
+        assert found is not None
+        assert found.read() == batch
+    after = _pieces(log, bytes_max=bytes_max)
+    assert after == batches_of(log)
+    assert after[:kept] == before[:kept]
+    assert len(after) == 40

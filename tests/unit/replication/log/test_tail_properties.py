@@ -43,28 +43,37 @@ def test_it_returns_what_the_file_has(
         elif what == "drop":
             tail.drop_below(Offset(number))
         else:
-            found = tail.read(Offset(number), wanted)
-            assert found is None or read_from_file(number, end).startswith(found)
-            assert found is None or found
+            found = tail.read(Offset(number), wanted, wanted)
+            assert found is None or read_from_file(number, end).startswith(b"".join(found))
+            assert found is None or all(found)
         assert tail.size_bytes <= bytes_max
         assert 0 <= budget.left_bytes == 30 - tail.size_bytes
 
 
-def test_chunks_are_joined_as_far_as_they_fit() -> None:
+def test_chunks_are_returned_one_after_another_as_far_as_they_fit() -> None:
     tail = Tail(TailBudget())
     for offset in range(3):
         tail.add(Offset(offset), Offset(offset + 1), b"x" * 10)
-    assert tail.read(Offset(0), 5) is None
-    assert tail.read(Offset(0), 20) == b"x" * 20
-    assert tail.read(Offset(1), 100) == b"x" * 20
-    assert tail.read(Offset(3), 100) is None
+    assert tail.read(Offset(0), 5, 5) is None
+    assert tail.read(Offset(0), 20, 20) == [b"x" * 10] * 2
+    assert tail.read(Offset(1), 100, 100) == [b"x" * 10] * 2
+    assert tail.read(Offset(3), 100, 100) is None
+
+
+def test_the_first_chunk_may_be_more_than_is_wanted_and_no_other() -> None:
+    tail = Tail(TailBudget())
+    for offset in range(3):
+        tail.add(Offset(offset), Offset(offset + 1), b"x" * 10)
+    assert tail.read(Offset(0), 5, 10) == [b"x" * 10]
+    assert tail.read(Offset(0), 19, 100) == [b"x" * 10]
+    assert tail.read(Offset(0), 5, 9) is None
 
 
 def test_who_asks_from_the_middle_of_a_chunk_reads_the_file() -> None:
     tail = Tail(TailBudget())
     tail.add(Offset(4), Offset(9), b"x")
-    assert tail.read(Offset(5), 100) is None
-    assert tail.read(Offset(3), 100) is None
+    assert tail.read(Offset(5), 100, 100) is None
+    assert tail.read(Offset(3), 100, 100) is None
 
 
 def test_what_is_committed_goes() -> None:
@@ -73,7 +82,7 @@ def test_what_is_committed_goes() -> None:
     tail.add(Offset(5), Offset(6), b"d")
     tail.drop_below(Offset(5))
     assert tail.size_bytes == 1
-    assert tail.read(Offset(5), 100) == b"d"
+    assert tail.read(Offset(5), 100, 100) == [b"d"]
 
 
 def test_t2_one_budget_is_shared_by_all() -> None:
@@ -81,7 +90,7 @@ def test_t2_one_budget_is_shared_by_all() -> None:
     first, second = Tail(budget), Tail(budget)
     first.add(Offset(0), Offset(1), b"x" * 8)
     second.add(Offset(0), Offset(1), b"y" * 4)
-    assert second.read(Offset(0), 100) is None
+    assert second.read(Offset(0), 100, 100) is None
     first.clear()
     second.add(Offset(1), Offset(2), b"y" * 4)
-    assert second.read(Offset(1), 100) == b"y" * 4
+    assert second.read(Offset(1), 100, 100) == [b"y" * 4]

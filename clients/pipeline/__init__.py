@@ -1,0 +1,1 @@
+"""Pipelines declared in a file and run on Spark: sources, steps, sinks."""

@@ -1,0 +1,127 @@
+"""Starts the queries of a pipeline, tells how far they are, and ends them.
+
+Each sink is a query of its own with a checkpoint of its own: what one has written and what another
+has not is known for each. After a restart each goes on where its checkpoint says; Parquet then has
+every row once, a topic at least once (`sinks.py`).
+
+Q1  nothing is started unless all of the pipeline makes sense
+Q2  a query that fails ends the others, and its first sentence is told
+Q3  a query whose Python did not start within the ten seconds that Spark allows (and nobody can
+    change) is started again, a few times: on a busy machine that happens, and nothing is lost by it
+
+Not here: what the tables are (`tables.py`), where rows go (`sinks.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from ottla.clients.pipeline.declaration import AVAILABLE_NOW, Part, Pipeline
+from ottla.clients.pipeline.sentences import cause_of, first_sentence
+from ottla.clients.pipeline.sinks import check_sink, into, prepared
+from ottla.clients.pipeline.tables import Tables
+from ottla.proto.errors import ConfigError, OttlaError
+
+_LOOK_EVERY_S: Final = 0.5
+_STARTS_AGAIN_MAX: Final = 5
+# What Spark says of a Python that was too slow to start.
+_SLOW_START: Final = "Python worker failed to connect back"
+
+
+class PipelineFailedError(OttlaError):
+    """A query of the pipeline ended with an error; what it had written stays written."""
+
+
+class Run:
+    """One run of a pipeline, from `start` until every query has ended."""
+
+    def __init__(
+        self, spark: Any, pipeline: Pipeline, folder: Path, into: Path | None = None
+    ) -> None:
+        """Look whether all of it makes sense, or raise `ConfigError` (Q1).
+
+        What the file names is looked for in `folder`; what is written goes below `into`.
+        """
+        self._spark: Final = spark
+        self._pipeline: Final = pipeline
+        self._into: Final = folder if into is None else into
+        tables = Tables(spark, pipeline, folder)
+        sinks = list[tuple[Part, Any]]()
+        for sink in pipeline.sinks:
+            check_sink(spark, sink)
+            rows = tables.sink_rows(sink)
+            sinks.append((sink, tables.analysed("sinks", sink, prepared, sink, rows)))
+        self._sinks: Final = [*sinks, *tables.dead_letters]
+        self._queries: Final = dict[str, Any]()
+        self._starts_left = _STARTS_AGAIN_MAX
+        # The last batch that was told, by query.
+        self._told: Final = dict[str, int]()
+        # Rows that each query has read so far.
+        self.rows_read: Final = dict[str, int]()
+
+    def start(self) -> None:
+        for sink, rows in self._sinks:
+            self._queries[sink.name] = self._started(sink, rows)
+            self.rows_read[sink.name] = 0
+
+    async def wait(self, tell: Callable[[str], None]) -> None:
+        """Return when every query has ended well; `tell` gets a line for each batch."""
+        while True:
+            is_over = not any(query.isActive for query in self._queries.values())
+            self._tell_progress(tell)
+            starts_left = self._starts_left
+            self._raise_failure(tell)
+            if is_over and starts_left == self._starts_left:
+                return
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    def stop(self) -> None:
+        for query in self._queries.values():
+            query.stop()
+
+    def _started(self, sink: Part, rows: Any) -> Any:
+        from pyspark.errors import AnalysisException
+
+        checkpoint = self._into / self._pipeline.checkpoint / sink.name
+        writer = (
+            rows.writeStream.queryName(f"{self._pipeline.name}.{sink.name}")
+            .outputMode(sink.text("mode", "append"))
+            .option("checkpointLocation", str(checkpoint))
+        )
+        if self._pipeline.trigger == AVAILABLE_NOW:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=self._pipeline.trigger)
+        try:
+            return into(sink, writer, self._pipeline, self._into).start()
+        except AnalysisException as error:
+            self.stop()
+            raise ConfigError(f"sinks {sink.name}: {first_sentence(str(error))}") from error
+
+    def _tell_progress(self, tell: Callable[[str], None]) -> None:
+        for name, query in self._queries.items():
+            for one in query.recentProgress:
+                if one["batchId"] <= self._told.get(name, -1):
+                    continue
+                self._told[name] = one["batchId"]
+                self.rows_read[name] += one["numInputRows"]
+                took_s = one["batchDuration"] / 1000
+                tell(f"{name}: batch {one['batchId']}, {one['numInputRows']} rows, {took_s:.1f} s")
+
+    def _raise_failure(self, tell: Callable[[str], None]) -> None:
+        for sink, rows in self._sinks:
+            name = sink.name
+            error = self._queries[name].exception()
+            if error is None:
+                continue
+            cause = cause_of(str(error))
+            if _SLOW_START in str(error) and self._starts_left > 0:
+                self._starts_left -= 1
+                tell(f"{name}: {cause} It is started again.")
+                self._queries[name] = self._started(sink, rows)
+                continue
+            self.stop()
+            raise PipelineFailedError(f"{name}: {cause}") from error

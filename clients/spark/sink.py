@@ -1,0 +1,168 @@
+"""Writes rows to topics: at least once.
+
+A task sends its rows with an idempotent producer and has done its work when all are acknowledged. A
+task that Spark runs again, or a batch that a restarted stream does again, sends its rows again: the
+topic then has them twice. Exactly once needs transactions, which Ottla does not have yet; what they
+will need is here: each task reports what it wrote as a commit message, and a stream's commit is
+told the batch id.
+
+W1  a task succeeds only if every row of it was acknowledged as `acks` asks for
+W2  the rows of one task are sent in their order; with the same key they stay so
+W3  a column that cannot be written is refused when the query is planned
+
+Not here: options (`options.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from ottla.clients.producer.batch import Report, State
+from ottla.clients.producer.client import Producer
+from ottla.clients.spark.errors import WriteFailedError
+from ottla.clients.spark.options import SinkOptions
+from ottla.proto.errors import ConfigError
+
+LOG: Final = logging.getLogger("ottla.spark")
+# Which types a column may have, and whether it must be there.
+COLUMNS: Final = {
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+}
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task wrote: how many records, and up to which offset of each partition."""
+
+    count: int = 0
+    # "topic-partition" → offset of the last record.
+    last_offsets: dict[str, int] = field(default_factory=dict)
+
+
+class _TopicWriter:
+    """What both writers do: check columns on the driver, send rows in tasks."""
+
+    def __init__(self, options: SinkOptions, schema: Any, *, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigError("A topic cannot be overwritten: use mode append.")
+        self._options: Final = options
+        self._wants_acks: Final = options.client.get("acks") != "0"
+        _require_columns(schema, options.topic)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        written = Written()
+        problems = list[Report]()
+
+        def delivered(report: Report) -> None:
+            # With acks=0 nobody tells, and nothing was promised.
+            if report.state is not State.OK and self._wants_acks:
+                problems.append(report)
+                return
+            written.count += 1
+            if report.offset is not None:
+                place = f"{report.topic}-{report.partition}"
+                last = written.last_offsets.get(place, -1)
+                written.last_offsets[place] = max(report.offset, last)
+
+        with Producer(dict(self._options.client)) as producer:
+            for batch in iterator:
+                for topic, value, key, partition, headers in _rows(batch, self._options.topic):
+                    producer.send(
+                        topic,
+                        value,
+                        key=key,
+                        partition=partition,
+                        headers=headers,
+                        on_delivery=delivered,
+                    )
+                if problems:
+                    break
+            producer.flush()
+        if problems:
+            raise WriteFailedError(
+                f"{len(problems)} records were not acknowledged, the first of them for "
+                f"{problems[0].topic}: {problems[0].error}"
+            )
+        return written
+
+
+_Row = tuple[str, bytes | None, bytes | None, int | None, list[tuple[str, bytes | None]]]
+
+
+def _rows(batch: Any, topic: str | None) -> Iterator[_Row]:
+    """Yield topic, value, key, partition and headers of each row."""
+    names = batch.schema.names
+    count = batch.num_rows
+
+    def column(name: str) -> list[Any]:
+        return batch.column(name).to_pylist() if name in names else [None] * count
+
+    topics = column("topic") if topic is None else [topic] * count
+    rows = zip(
+        topics, column("value"), column("key"), column("partition"), column("headers"), strict=True
+    )
+    for where, value, key, partition, headers in rows:
+        if where is None:
+            raise ConfigError("The column topic is null in a row, and the option topic is not set.")
+        pairs = [(one["key"], one["value"]) for one in headers or ()]
+        yield where, _bytes(value), _bytes(key), partition, pairs
+
+
+def _bytes(content: str | bytes | None) -> bytes | None:
+    return content.encode() if isinstance(content, str) else content
+
+
+def _require_columns(schema: Any, topic: str | None) -> None:
+    types = {one.name: one.dataType.simpleString() for one in schema.fields}
+    problems = list[str]()
+    for name, kind in types.items():
+        allowed = COLUMNS.get(name)
+        if allowed is None:
+            problems.append(f"{name} is no column of a topic: {', '.join(COLUMNS)} are.")
+        elif kind not in allowed:
+            problems.append(f"The column {name} must be {' or '.join(allowed)}, not {kind}.")
+    if "value" not in types:
+        problems.append("A column named value is needed.")
+    if "topic" not in types and topic is None:
+        problems.append("Where to? Set the option topic, or make a column of this name.")
+    if problems:
+        raise ConfigError(*problems)
+
+
+class BatchWriter(_TopicWriter, DataSourceArrowWriter):
+    """`df.write.format("ottla").mode("append")`."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        LOG.info("%d records were written.", _total(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        LOG.warning("the write failed; %d records of it are in the topic.", _total(messages))
+
+
+class StreamWriter(_TopicWriter, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("ottla")`."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        LOG.info("batch %d: %d records were written.", batchId, _total(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        LOG.warning(
+            "batch %d failed; %d records of it are in the topic.", batchId, _total(messages)
+        )
+
+
+def _total(messages: Sequence[WriterCommitMessage | None]) -> int:
+    return sum(one.count for one in messages if isinstance(one, Written))

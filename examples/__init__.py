@@ -1,0 +1,1 @@
+"""Small programs on our client library, to be read, run and changed."""

@@ -1,0 +1,41 @@
+"""Every program in `examples/` does what it says, on our nodes and on Apache Kafka."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.tidy.tree import ROOT
+
+pytestmark = pytest.mark.integration
+DEADLINE_S = 120.0
+LAST_LINES = {
+    "producer": "102 records written",
+    "consumer_group": "300 records read and committed",
+    "async_clients": "the sum of 1000 numbers is 499500",
+    "retries": "given up after 3 tries: to nobody",
+    "administration": "readers is 7 records behind",
+}
+
+
+@pytest.mark.parametrize("name", LAST_LINES)
+def test_an_example_runs_and_says_so(bootstrap: str, name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", f"examples.{name}", bootstrap],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        env={**os.environ, "PYTHONWARNINGS": "error"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1].endswith(LAST_LINES[name])
+
+
+def test_every_example_is_run_here() -> None:
+    there = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"__init__"}
+    assert there == set(LAST_LINES)

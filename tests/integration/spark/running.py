@@ -1,0 +1,46 @@
+"""Pipelines of tests: sent records, run to the end in the Spark of the tests, read back.
+
+Not here: the pipelines themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, Final
+
+from ottla.clients.pipeline.declaration import Pipeline, read_pipeline
+from ottla.clients.pipeline.running import Run
+from ottla.clients.pipeline.validation import require_topics
+from ottla.clients.producer.client import Producer
+
+DEADLINE_S: Final = 200
+
+
+def send(bootstrap: str, topic: str, values: list[bytes], key: bytes = b"k") -> None:
+    with Producer({"bootstrap.servers": bootstrap}) as producer:
+        for value in values:
+            producer.send(topic, value, key=key)
+
+
+def run_to_end(spark: Any, text: str, folder: Path) -> Pipeline:
+    """Run a pipeline over what is there."""
+    pipeline = read_pipeline(text.encode())
+    require_topics(pipeline)
+    run = Run(spark, pipeline, folder)
+    run.start()
+    try:
+        asyncio.run(asyncio.wait_for(run.wait(lambda _: None), DEADLINE_S))
+    finally:
+        run.stop()
+    return pipeline
+
+
+def rows_of(spark: Any, bootstrap: str, topic: str) -> list[Any]:
+    reader = spark.read.format("ottla").option("kafka.bootstrap.servers", bootstrap)
+    found: list[Any] = reader.options(subscribe=topic, includeHeaders="true").load().collect()
+    return found
+
+
+def headers_of(row: Any) -> dict[str, str]:
+    return {one.key: bytes(one.value).decode() for one in row.headers or ()}

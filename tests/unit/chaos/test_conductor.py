@@ -1,0 +1,50 @@
+"""A run that takes too long is no pass, and ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ottla.chaos import conductor
+from ottla.chaos.clock import let_pass
+from ottla.chaos.run_folder import RunFolder
+from ottla.chaos.scenarios import load
+from tests.unit.chaos.nemesis.fakes import FakeBackend
+
+
+class _Slow(FakeBackend):
+    """It takes its time to start, and then has nothing that clients could use."""
+
+    def start(self) -> None:
+        super().start()
+        let_pass(0.3)
+
+
+def _failures(tmp_path: Path, limit_s: float) -> list[str]:
+    backend, folder = _Slow(tmp_path), RunFolder(tmp_path / "run")
+    backend.means = frozenset()
+    scenario = replace(load()["C02"], limit_s=limit_s)
+    conductor.run(scenario, backend, folder, 1, lambda what, facts: None)
+    assert ("close",) in backend.calls
+    return list(folder.read().harness_failures)
+
+
+def test_a_run_that_takes_longer_than_its_scenario_may_is_a_harness_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.chaos.conductor.Runner.start", lambda self: None)
+    monkeypatch.setattr(conductor, "_WARM_S", 0.1)
+    told = _failures(tmp_path, 0.1)
+    assert "it took longer than the 0.1 s that C02 may take" in told
+
+
+def test_a_run_that_fails_in_time_is_not_called_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.chaos.conductor.Runner.start", lambda self: None)
+    monkeypatch.setattr(conductor, "_WARM_S", 0.1)
+    told = _failures(tmp_path, 60)
+    assert told
+    assert not any("longer" in one for one in told)

@@ -1,0 +1,29 @@
+"""Rules that are undone on purpose: which rows of the judge count as having found each of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.chaos.checkers.rows import ROWS
+from tests.chaos.mutations import BY_NAME, MUTATIONS, Mutation
+from tests.unit.chaos.story import Story, broken
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.name)
+def test_a_rule_is_found_by_what_it_is_there_for_and_not_by_a_cluster_that_stands_still(
+    mutation: Mutation,
+) -> None:
+    assert mutation.rows
+    assert mutation.rows <= set(ROWS)
+    assert not mutation.found_by({23, 24})
+    for row in mutation.rows:
+        assert mutation.found_by({row, 24}) == [row]
+
+
+def test_a_loss_finds_it_and_an_unreadable_partition_does_not() -> None:
+    unsynced = BY_NAME["no-fsync"]
+    lost = Story().sent("w-1", 0).sent("w-2", 1).read({0: "w-1"})
+    unread = Story().sent("w-1", 0).read({}, end=-1)
+    assert unsynced.found_by(broken(lost)) == [4]
+    assert broken(unread) == {24}
+    assert not unsynced.found_by(broken(unread))
