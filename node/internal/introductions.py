@@ -26,7 +26,7 @@ from ottla.controller.quorum.membership import Membership, Standing
 from ottla.node.internal import wire
 from ottla.node.internal.channels import Channels
 from ottla.node.internal.identity import SERVICE, Context, Handlers
-from ottla.node.internal.peers import Told, reason_of, report_bug
+from ottla.node.internal.peers import Told, end_if_cancelled, reason_of, report_bug
 from ottla.node.logs import logger
 from ottla.proto.errors import RemoteProtocolError, StorageError, ensure
 from ottla.proto.options.endpoints import Address
@@ -217,6 +217,7 @@ class Introductions:
                     if node not in self._refusals:
                         self._told[node].forget()
             except grpc.aio.AioRpcError as error:
+                end_if_cancelled()
                 self._tell_failure(node, error)
             except RemoteProtocolError as error:
                 self._told[node].ill("account_malformed", str(error))

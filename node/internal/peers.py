@@ -92,6 +92,20 @@ async def resolve(address: Address) -> list[Address]:
     return [address]
 
 
+def end_if_cancelled() -> None:
+    """Raise `CancelledError` if this task is to end. Call it after each failure that one survives.
+
+    gRPC waits for a call to begin in a task of its own, which takes a cancellation for itself:
+      1. whoever reads is cancelled, and the cancellation goes to that task
+      2. that task swallows it, and cancels the call
+      3. the call had broken a moment before: the reader is told that, and of no cancellation
+    Whoever dials again after a break would then do so for ever, and be waited for for ever.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 def report_bug(task: asyncio.Task[None]) -> None:
     """Hand a bug to whoever the loop tells bugs to."""
     if not task.cancelled() and (error := task.exception()) is not None:

@@ -34,7 +34,7 @@ from ottla.controller.door import (
 )
 from ottla.controller.outcome import Outcome
 from ottla.node.internal import cluster_wire as wire
-from ottla.node.internal.peers import reason_of
+from ottla.node.internal.peers import end_if_cancelled, reason_of
 from ottla.node.internal.service import CLUSTER_KEY, NODE_KEY, OTHER_CLUSTER, SERVICE, parse
 from ottla.proto.errors import RemoteProtocolError
 from ottla.proto.gen import cluster_pb2 as pb
@@ -149,9 +149,7 @@ class RemoteDoor:
 
     def closed(self, error: BaseException | None) -> DoorClosedError:
         """Return what to raise for it: a cancelled task is cancelled, and nothing else is."""
-        task = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-            raise error
+        end_if_cancelled()
         why, kind = "it ended the call", DoorClosedError
         if isinstance(error, grpc.aio.AioRpcError):
             why = f"{error.code().name} {reason_of(error)}"

@@ -24,7 +24,7 @@ import grpc
 
 from ottla.node.internal.channels import Channels
 from ottla.node.internal.identity import WhoIAm
-from ottla.node.internal.peers import Told, reason_of, resolve
+from ottla.node.internal.peers import Told, end_if_cancelled, reason_of, resolve
 from ottla.node.internal.replication_service import EPOCH_KEY, FOLLOWER_KEY, PULL
 from ottla.node.internal.service import CLUSTER_KEY, NODE_KEY
 from ottla.node.internal.two_way import Voice, until_first_ends
@@ -172,6 +172,7 @@ class ReplicationStream:
             # It has moved: that is no break, and the next one is dialled at once.
             self._count.wanted()
         except _BrokenError as error:
+            end_if_cancelled()
             away = "leader_refused" if error.refused else "leader_unreachable"
             event = "leader_lost" if is_reached else away
             self._told.ill(event, str(error), address=where.address)
@@ -179,6 +180,7 @@ class ReplicationStream:
             if is_reached:
                 self._count.broke()
         except Exception as error:  # noqa: BLE001  # whatever it is, the other partitions go on
+            end_if_cancelled()
             what = {"message": "the follower's end of a replication stream", "exception": error}
             asyncio.get_running_loop().call_exception_handler(what)
 

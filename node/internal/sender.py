@@ -8,6 +8,7 @@ Not here: the receiving end (`receiver.py`), and what a broken stream means (`ra
 
 Z1  nothing is written twice, and nothing on another stream than the one it was made for
 Z2  a peer that is away costs one log line, and a dial every half second
+Z3  once cancelled it dials no more, whatever breaks at that moment
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ottla.node.internal import wire
 from ottla.node.internal.channels import Channels
 from ottla.node.internal.identity import SERVICE, WhoIAm
 from ottla.node.internal.outgoing import Outgoing
-from ottla.node.internal.peers import Member, Told, reason_of, resolve
+from ottla.node.internal.peers import Member, Told, end_if_cancelled, reason_of, resolve
 from ottla.node.logs import logger
 from ottla.node.stream_counts import StreamCount
 from ottla.proto.errors import OttlaError, RemoteProtocolError
@@ -112,6 +113,7 @@ class Sender:
             try:
                 await self._one_stream()
             except _BrokenError as error:
+                end_if_cancelled()
                 self._tell(error)
             lost, self._incarnation = self._incarnation, None
             if lost is None:
