@@ -35,13 +35,26 @@ PARTITIONS: Final = 3
 _PAUSE_S: Final = 0.02
 
 
+# Who reads can only go on when there is something new: the writer tries again soon, where
+# librdkafka by itself waits up to a second between two tries.
+_SOON: Final = {
+    "retry.backoff.ms": 20,
+    "retry.backoff.max.ms": 100,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 100,
+}
+
+
 class Stream:
-    """Writes all the time, and remembers how much was acknowledged."""
+    """Writes all the time, and remembers how much was acknowledged, and when."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True}
+            {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, **_SOON}
         )
+        self._marked_s = 0.0
+        # The first acknowledgement of a record of each partition that was written since the mark.
+        self._again_s: dict[int, float] = {}
         self._ends = threading.Event()
         self.ends: dict[int, int] = dict.fromkeys(range(PARTITIONS), 0)
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -51,16 +64,28 @@ class Stream:
         number = 0
         while not self._ends.wait(_PAUSE_S):
             partition = number % PARTITIONS
+            told = partial(self._told, time.monotonic())
             self._producer.produce(
-                TOPIC, str(number).encode(), partition=partition, on_delivery=self._told
+                TOPIC, str(number).encode(), partition=partition, on_delivery=told
             )
             self._producer.poll(0)
             number += 1
 
-    def _told(self, error: object, record: object) -> None:
+    def _told(self, written_s: float, error: object, record: object) -> None:
         if error is None:
             partition, offset = record.partition(), record.offset()  # type: ignore[attr-defined]
             self.ends[partition] = max(self.ends[partition], offset + 1)
+            if written_s > self._marked_s:
+                self._again_s.setdefault(partition, time.monotonic())
+
+    def mark(self) -> None:
+        self._marked_s = time.monotonic()
+        self._again_s = {}
+
+    @property
+    def resumed_s(self) -> float:
+        """Return when the last partition had a record that was written since the mark."""
+        return max(self._again_s.values(), default=self._marked_s)
 
     def stop(self) -> dict[int, int]:
         self._ends.set()
@@ -99,6 +124,8 @@ class Resumed(NamedTuple):
 
     # From the kill until the first record of each partition.
     partitions_s: dict[int, float]
+    # From the kill until each partition was written to again, by another client.
+    writing_s: float
     # From the kill until offsets of all partitions were committed that were not before.
     commits_s: float
     led: list[int]
@@ -112,8 +139,8 @@ class Resumed(NamedTuple):
         each = ", ".join(f"{one:.2f}" for _, one in sorted(self.partitions_s.items()))
         also = ", the active controller too" if self.was_controller else ""
         return (
-            f"{self.reading_s:.2f} s (partitions {each}; it led {self.led}{also}); commits "
-            f"{self.commits_s:.2f} s"
+            f"{self.reading_s:.2f} s (partitions {each}; it led {self.led}{also}); writes "
+            f"{self.writing_s:.2f} s, commits {self.commits_s:.2f} s"
         )
 
 
@@ -162,11 +189,14 @@ def _steady(directory: Path, kills: int, after: Callable[[Resumed], None]) -> No
             node.kill()
             killed_s = time.monotonic()
             readings.mark()
+            stream.mark()
             until(lambda: len(readings.resumed_s()) == PARTITIONS, "reading goes on")
             until(partial(_is_further, cluster, before), "commits go on")
             again_s = {one: when - killed_s for one, when in readings.resumed_s().items()}
             commits_s = time.monotonic() - killed_s
-            after(Resumed(again_s, commits_s, led, known.controller_id == node.node_id))
+            writing_s = stream.resumed_s - killed_s
+            is_controller = known.controller_id == node.node_id
+            after(Resumed(again_s, writing_s, commits_s, led, is_controller))
             node.start()
             node.wait_until_ready()
         ends = stream.stop()
