@@ -5,7 +5,8 @@ is waved through to the seat it already has; the next number in line gets a new 
 else is sent back.
 
 S1  at most five batches per producer are remembered (rule 61)
-S2  the state is a function of (newest snapshot ≤ end offset, batches after it) (rule 62)
+S2  the state is a function of (newest snapshot ≤ end offset, batches after it) (rule 62); a
+    snapshot counts only while no batch after it was deleted or cleaned away
 S3  `check` changes nothing; only `record` does, and it never refuses
 S4  at most `PRODUCERS_MAX` producers are remembered; the one whose last batch lies furthest back
     is forgotten first, and if it goes on it is taken for one that was never here (rule 62)

@@ -14,7 +14,7 @@ from ottla.proto.records.control import read_marker
 from ottla.replication.log.aborted import AbortedTransactions
 from ottla.replication.log.scan import At, walk
 from ottla.replication.log.segment import Segment
-from ottla.replication.log.state import decode_producers, producers_key
+from ottla.replication.log.state import PartitionState, decode_producers, producers_key
 from ottla.replication.producers import ProducerStates
 from ottla.replication.storage.ports import StateStore
 
@@ -27,6 +27,8 @@ class Rebuildable(Protocol):
     @property
     def store(self) -> StateStore: ...
     @property
+    def state(self) -> PartitionState: ...
+    @property
     def segments(self) -> Sequence[Segment]: ...
     @property
     def snapshots(self) -> Sequence[Offset]: ...
@@ -35,7 +37,7 @@ class Rebuildable(Protocol):
 
 
 def rebuild_producers(log: Rebuildable, end_offset: Offset, now_ms: int) -> ProducerStates:
-    """Return the producers at the end of the log, by the newest readable snapshot (S2).
+    """Return the producers at the end of the log, by the newest snapshot that can be used (S2).
 
     What was aborted behind it is added to the index on the way.
     """
@@ -55,7 +57,18 @@ def rebuild_producers(log: Rebuildable, end_offset: Offset, now_ms: int) -> Prod
 
 
 def _newest_snapshot(log: Rebuildable) -> tuple[ProducerStates, Offset]:
+    # Below it batches were deleted or cleaned away. What they said of a producer is lost to a
+    # snapshot that is older than they, so it is not used (Kafka drops those below the start, too):
+    #   1. a snapshot has an open transaction
+    #   2. its marker is written, and then deleted with its segment or cleaned away
+    #   3. power fails before the next checkpoint, or all newer snapshots are cut off
+    #   4. the transaction would be open again, and nobody writes a marker any more: the last stable
+    #      offset and retention would stand still
+    # Likewise a sequence would be the next in line that was used meanwhile.
+    whole_from = max(log.segments[0].base_offset, log.state.cleaned_to)
     for offset in sorted(log.snapshots, reverse=True):
+        if offset < whole_from:
+            break
         try:
             value = log.store.get(producers_key(log.name, offset))
             if value is not None:

@@ -178,3 +178,19 @@ def _is_cut_while_opening(story: DeletedAhead, moment: int) -> bool:
     except PowerCutError:
         return True
     return False
+
+
+def test_rule_62_a_producer_whose_batches_were_deleted_since_the_snapshot_goes_on() -> None:
+    one = OneLog(small_settings(segment_bytes=ROOMY))
+    log = one.create()
+    append(log, b"0", producer_id=7, sequence=0)
+    log.checkpoint()
+    append(log, b"1", producer_id=7, sequence=1)
+    log.roll()
+    log.sync()
+    log.advance_high_watermark(log.end_offset)
+    delete_records(log, log.end_offset, now_ms=NOW_MS)
+
+    # The snapshot has 1 as the next in line: 2 would be refused.
+    again, _ = one.open()
+    assert append(again, b"2", producer_id=7, sequence=2) == 2

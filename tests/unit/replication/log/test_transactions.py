@@ -15,7 +15,7 @@ from ottla.replication.log.aborted import ENTRY
 from ottla.replication.log.log import Log
 from ottla.replication.log.manager import LogManager
 from ottla.replication.log.state import decode_producers, encode_producers
-from ottla.replication.log.surgery import reset, truncate
+from ottla.replication.log.surgery import delete_records, reset, truncate
 from ottla.replication.producers import PRODUCERS_MAX
 from ottla.replication.transactions import Aborted
 from tests.builders import (
@@ -308,6 +308,55 @@ def test_what_is_cut_off_is_not_aborted_and_is_open_again() -> None:
     assert aborted(again) == aborted(log) == []
 
 
+def _with_a_deleted_marker(one: OneLog) -> Log:
+    """Return a log whose oldest snapshot has an open transaction, and whose marker is gone."""
+    log = one.create()
+    write(log, ANN)
+    log.checkpoint()
+    end(log, ANN, is_commit=True)
+    log.roll()
+    append(log, b"plain")
+    log.sync()
+    log.advance_high_watermark(log.end_offset)
+    delete_records(log, Offset(2), now_ms=NOW_MS)
+    return log
+
+
+def test_a_transaction_whose_marker_was_deleted_is_not_open_again_after_a_restart() -> None:
+    one = large()
+    log = _with_a_deleted_marker(one)
+    again, _ = one.open()
+    assert not dict(again.producers.transactions.opened)
+    assert again.last_stable_offset == log.last_stable_offset == 3
+
+
+def test_a_transaction_whose_marker_was_deleted_is_not_open_again_after_a_cut() -> None:
+    log = _with_a_deleted_marker(large())
+    append(log, b"not committed")
+    log.checkpoint()
+    truncate(log, Offset(3))
+    assert not dict(log.producers.transactions.opened)
+    assert log.last_stable_offset == 3
+
+
+def test_what_is_left_of_a_transaction_is_open_again_after_a_restart() -> None:
+    one = large()
+    log = one.create()
+    write(log, ANN)
+    log.checkpoint()
+    write(log, ANN)
+    log.roll()
+    write(log, ANN)
+    log.sync()
+    log.advance_high_watermark(log.end_offset)
+    # A client may delete what is not decided yet, as with Kafka.
+    delete_records(log, Offset(2), now_ms=NOW_MS)
+    again, _ = one.open()
+    assert again.last_stable_offset == log.last_stable_offset == 2
+    end(again, ANN, is_commit=False)
+    assert aborted(again) == [Aborted(ANN, 2, 3, 4)]
+
+
 def test_a_reset_forgets_everything() -> None:
     log = committed(_some(large()))
     reset(log, Offset(50))
@@ -429,3 +478,24 @@ def test_q7_a_marker_goes_when_its_records_are_gone_and_its_time_is_over() -> No
     again, _ = one.open()
     assert aborted(again) == []
     assert not again.producers.transactions
+
+
+def test_a_transaction_whose_marker_was_cleaned_away_is_not_open_again_after_a_cut() -> None:
+    log = _compacted().create()
+    write(log, ANN, (b"a", b"old"))
+    log.checkpoint()
+    end(log, ANN, is_commit=True)
+    append(log, (b"a", b"new"))
+    log.producers.expire(NOW_MS + BIG, 1)
+    for key in (b"b", b"newest"):
+        log.roll()
+        append(log, (key, b"x"))
+    log.checkpoint()
+    for high_watermark, now_ms in ((3, NOW_MS), (4, NOW_MS), (4, NOW_MS + 5000)):
+        log.advance_high_watermark(Offset(high_watermark))
+        clean(log, now_ms=now_ms)
+    assert not any(header.is_control for header in headers_of(log))
+    # Of the two snapshots the one is left that has the transaction open.
+    truncate(log, log.high_watermark)
+    assert not dict(log.producers.transactions.opened)
+    assert log.last_stable_offset == log.high_watermark == 4
