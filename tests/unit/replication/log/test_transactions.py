@@ -316,7 +316,6 @@ def _with_a_deleted_marker(one: OneLog) -> Log:
     end(log, ANN, is_commit=True)
     log.roll()
     append(log, b"plain")
-    log.sync()
     log.advance_high_watermark(log.end_offset)
     delete_records(log, Offset(2), now_ms=NOW_MS)
     return log
@@ -347,7 +346,6 @@ def test_what_is_left_of_a_transaction_is_open_again_after_a_restart() -> None:
     write(log, ANN)
     log.roll()
     write(log, ANN)
-    log.sync()
     log.advance_high_watermark(log.end_offset)
     # A client may delete what is not decided yet, as with Kafka.
     delete_records(log, Offset(2), now_ms=NOW_MS)
