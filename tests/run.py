@@ -1,7 +1,8 @@
 """Runs the checks of `make check` and `make test` and ends in one line that a person can read.
 
-Every step runs even if one before it failed, so that one run tells everything. A step that passes
-takes one line; the output of one that fails is shown in full, and so is pytest's own.
+Every step runs even if another one failed, so that one run tells everything. The checks that need
+no test run beside the tests, and each is told when it ends: one that passes takes one line; the
+output of one that fails is shown in full, and so is pytest's own.
 
 Not here: what a step means (`pyproject.toml`, `tests/README.md`), and the targets that need more
 than Python (`make interop`, `make containers`, `make crash`).
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,9 +27,9 @@ QUICK_FOLDERS: Final = ("tests/tidy", "tests/unit", "tests/scripts")
 SPARK_FOLDER: Final = "tests/integration/spark"
 WITHOUT_MORE: Final = "not interop and not long and not containers"
 _WORKERS_MAX: Final = 4
-# One more than there are cores: tests of clusters wait for much of their time. A file stays with
-# one worker: its tests may share a node.
-_COUNT_OF_WORKERS: Final = min(_WORKERS_MAX, (os.cpu_count() or 1) + 1)
+# Two for each core: tests of clusters wait for much of their time. A file stays with one worker:
+# its tests may share a node.
+_COUNT_OF_WORKERS: Final = min(_WORKERS_MAX, 2 * (os.cpu_count() or 1))
 WORKERS: Final = ("-n", str(_COUNT_OF_WORKERS), "--dist", "loadfile")
 # "812 passed, 3 skipped in 61.20s", at the end of what pytest prints.
 _SUMMARY: Final = re.compile(r"(?:\d+ [a-z]+(?:, )?)+ in [0-9.]+s")
@@ -87,9 +89,9 @@ def run_quietly(step: Step) -> Outcome:
         check=False,
     )
     outcome = Outcome(step, done.returncode == 0, done.stdout, time.monotonic() - began)
-    print(f"{step.name:<15} {'ok' if outcome.passed else 'FAILED':<7} {outcome.seconds:5.1f} s")
-    if not outcome.passed:
-        print(outcome.output, flush=True)
+    told = f"{step.name:<15} {'ok' if outcome.passed else 'FAILED':<7} {outcome.seconds:5.1f} s\n"
+    # Whole: what the tests tell comes in between.
+    print(told if outcome.passed else f"{told}{outcome.output}\n", end="", flush=True)
     return outcome
 
 
@@ -134,8 +136,10 @@ def last_line(target: str, outcomes: list[Outcome], seconds: float) -> str:
 
 def main(target: str) -> int:
     began = time.monotonic()
-    outcomes = [run_quietly(step) for step in STATIC]
-    outcomes.extend(run_aloud(step) for step in tests_of(target))
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        checks = [beside.submit(run_quietly, step) for step in STATIC]
+        tests = [run_aloud(step) for step in tests_of(target)]
+    outcomes = [*(check.result() for check in checks), *tests]
     print(last_line(target, outcomes, time.monotonic() - began))
     return 0 if all(outcome.passed for outcome in outcomes) else 1
 
