@@ -41,6 +41,10 @@ class OffsetKey:
     topic: str
     partition: int
 
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
