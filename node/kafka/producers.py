@@ -32,7 +32,7 @@ from ottla.proto.ids import (
     ProducerId,
 )
 from ottla.proto.kafka.message import Message
-from ottla.proto.options import node
+from ottla.proto.options import transactions as rows
 from ottla.replication.producers import Producer
 from ottla.replication.replica import Replica
 
@@ -120,13 +120,13 @@ def _wish(broker: Broker, body: Message, expected: tuple[int, int] | None) -> In
     of = broker.options.current.value_of
     is_two_phase = body.get("enable2_pc", False)
     keeps_prepared = body.get("keep_prepared_txn", False)
-    if is_two_phase and not of(node.TWO_PHASE_COMMIT_ENABLE):
+    if is_two_phase and not of(rows.TWO_PHASE_COMMIT_ENABLE):
         raise RequestError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if keeps_prepared and not is_two_phase:
         # What has a time-out is not prepared.
         raise RequestError(ErrorCode.INVALID_REQUEST)
     timeout_ms = FOR_EVER_MS if is_two_phase else body.transaction_timeout
-    longest_ms = of(node.TRANSACTION_MAX_TIMEOUT_MS)
+    longest_ms = of(rows.TRANSACTION_MAX_TIMEOUT_MS)
     if not is_two_phase and not 0 < timeout_ms <= longest_ms:
         raise RequestError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
     return Init(timeout_ms=timeout_ms, expected=expected, keeps_prepared=keeps_prepared)

@@ -35,7 +35,7 @@ from ottla.node.transactions.transaction import Transaction
 from ottla.node.transactions.words import NEW_CLIENT, Decision, Init, Refused, Told
 from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.ids import BrokerId
-from ottla.proto.options import node
+from ottla.proto.options import transactions as rows
 from ottla.proto.records.control import EndMarker, Marker
 from ottla.replication.replica import Replica
 
@@ -92,7 +92,7 @@ class Transactions:
     async def _time_out_for_ever(self) -> None:
         of = self._broker.options.current.value_of
         while True:
-            await asyncio.sleep(of(node.TRANSACTION_ABORT_INTERVAL_MS) / 1000)
+            await asyncio.sleep(of(rows.TRANSACTION_ABORT_INTERVAL_MS) / 1000)
             self.time_out()
 
     def time_out(self) -> None:
@@ -103,12 +103,12 @@ class Transactions:
     async def _expire_for_ever(self) -> None:
         of = self._broker.options.current.value_of
         while True:
-            await asyncio.sleep(of(node.TRANSACTION_EXPIRE_INTERVAL_MS) / 1000)
+            await asyncio.sleep(of(rows.TRANSACTION_EXPIRE_INTERVAL_MS) / 1000)
             self.expire()
 
     def expire(self) -> None:
         """Forget ids that nobody has used for long."""
-        keep_ms = self._broker.options.current.value_of(node.TRANSACTIONAL_ID_EXPIRATION_MS)
+        keep_ms = self._broker.options.current.value_of(rows.TRANSACTIONAL_ID_EXPIRATION_MS)
         gone = sum(ledger.expire(keep_ms) for ledger in tuple(self.ledgers.values()))
         if gone:
             _log.info("transactional_ids_expired", count=gone)
@@ -232,16 +232,16 @@ class Transactions:
 
     def _wanted(self) -> NewTopic:
         of = self._broker.options.current.value_of
-        replicas = min(of(node.TRANSACTION_LOG_REPLICATION_FACTOR), configured_nodes(self._broker))
+        replicas = min(of(rows.TRANSACTION_LOG_REPLICATION_FACTOR), configured_nodes(self._broker))
         configs = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
-            "min.insync.replicas": str(min(of(node.TRANSACTION_LOG_MIN_ISR), replicas)),
-            "segment.bytes": str(of(node.TRANSACTION_LOG_SEGMENT_BYTES)),
+            "min.insync.replicas": str(min(of(rows.TRANSACTION_LOG_MIN_ISR), replicas)),
+            "segment.bytes": str(of(rows.TRANSACTION_LOG_SEGMENT_BYTES)),
         }
         return NewTopic(
             TRANSACTIONS_TOPIC,
-            partitions=of(node.TRANSACTION_LOG_PARTITIONS),
+            partitions=of(rows.TRANSACTION_LOG_PARTITIONS),
             replication_factor=replicas,
             configs=configs,
         )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tests.integration.clusters import RunningCluster
 from tests.integration.nodes import wait_until
@@ -132,7 +132,7 @@ def test_read_transform_write_is_done_once(cluster: RunningCluster, new_topic: N
             }
         )
         consumer.subscribe([source])
-        records = []
+        records: list[Message] = []
         while not records and time.monotonic() < end:
             records = [one for one in consumer.consume(10, 0.5) if one.error() is None]
         producer.begin_transaction()

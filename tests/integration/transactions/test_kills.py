@@ -103,7 +103,7 @@ def test_what_was_decided_is_completed_by_the_next_coordinator(
     def is_complete() -> bool:
         node = healed[coordinator_of(healed, name)]
         answer = ask(node.bootstrap, apis.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[name])
-        return answer.transaction_states[0].transaction_state == "CompleteCommit"
+        return bool(answer.transaction_states[0].transaction_state == "CompleteCommit")
 
     wait_until(is_complete, DEADLINE_S, "the transaction is complete")
 
