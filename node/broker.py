@@ -14,7 +14,10 @@ from ottla.node.groups.coordinator import Groups
 from ottla.node.kafka.producers import ProducerIds
 from ottla.node.metrics import Metrics
 from ottla.node.options import NodeOptions
+from ottla.node.transactions.coordinator import Transactions
+from ottla.node.transactions.peers import NoPeers, Peers
 from ottla.proto.ids import BrokerId
+from ottla.replication.replica import Replica
 from ottla.replication.replicas import Replicas
 
 
@@ -35,8 +38,17 @@ class Broker:
     is_heard: Callable[[], bool] = lambda: True
     # Whether the stream to a broker that is followed here broke: it may be dead, unheard of yet.
     is_out_of_reach: Callable[[BrokerId], bool] = lambda broker_id: False
-    # The consumer groups that this broker coordinates.
+    # What other brokers are asked for the sake of transactions.
+    peers: Peers = field(default_factory=NoPeers)
+    # The consumer groups, and the transactions, that this broker coordinates.
     groups: Groups = field(init=False)
+    transactions: Transactions = field(init=False)
 
     def __post_init__(self) -> None:
         self.groups = Groups(self)
+        self.transactions = Transactions(self)
+
+    def look(self, replica: Replica) -> None:
+        """Tell coordinators that a replica has begun to lead, or to follow, or has failed."""
+        self.groups.look(replica)
+        self.transactions.look(replica)

@@ -23,6 +23,7 @@ from ottla.node.clock import new_uuid
 from ottla.node.cluster import ClusterController
 from ottla.node.data import directory_uuid
 from ottla.node.housekeeping import Housekeeping
+from ottla.node.internal.transactions import RemotePeers, TransactionService
 from ottla.node.kafka.dispatch import Dispatch, warm_up
 from ottla.node.kafka.producers import ProducerIds
 from ottla.node.lifeline import Lifeline
@@ -201,14 +202,19 @@ class Brokering:
             data_dir=premises.data.root,
             is_heard=lambda: self.lifeline.is_heard(premises.clock.monotonic_ms()),
             is_out_of_reach=lambda one: self.replication.fetchers.leaders.get(one) is False,
+            peers=RemotePeers(premises.me, premises.channels, lambda: self.controller.image),
         )
         self.broker = broker
         self._dispatch = Dispatch(broker)
         self._housekeeping = Housekeeping(broker, self._logs.executor)
-        self._logs.events.on_role = broker.groups.look
+        self._logs.events.on_role = broker.look
         self.controller.watch(broker.groups.obey)
+        self.controller.watch(broker.transactions.obey)
         premises.metrics.watch(broker.groups.readings)
+        premises.metrics.watch(broker.transactions.readings)
+        premises.internal.add(TransactionService(premises.me, broker, premises.tls).handler)
         broker.groups.start()
+        broker.transactions.start()
         premises.listener.serve = self._dispatch.serve
 
     def _serve(self) -> None:
@@ -230,6 +236,7 @@ class Brokering:
         if self.broker is not None:
             # Those who wait for a group to gather must not hold up the end.
             await self.broker.groups.stop()
+            await self.broker.transactions.stop()
         await self._dispatch.stop()
         for _ in range(_DRAIN_ROUNDS):
             if self._premises.listener.is_drained:
@@ -256,6 +263,7 @@ class Brokering:
         self._premises.listener.stop()
         if self.broker is not None:
             await self.broker.groups.stop()
+            await self.broker.transactions.stop()
         await self.replication.stop()
         await self.lifeline.stop()
         await self.controller.close()

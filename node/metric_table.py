@@ -316,6 +316,33 @@ GROUP_LAG: Final = MetricRow(
     "for partitions of which it has a replica itself.",
     ("group", "topic", "partition"),
 )
+TRANSACTIONS: Final = MetricRow(
+    "ottla_transactions",
+    "gauge",
+    "Transactional ids that this node coordinates, by the state of their transaction.",
+    ("state",),
+)
+TRANSACTION_OLDEST: Final = MetricRow(
+    "ottla_transaction_oldest_seconds",
+    "gauge",
+    "Age of the oldest open transaction that this node coordinates: so long readers of committed "
+    "records wait. 0: none is open.",
+)
+TRANSACTION_MARKERS: Final = MetricRow(
+    "ottla_transaction_markers_waiting",
+    "gauge",
+    "Markers of decided transactions that are not written yet.",
+)
+TRANSACTIONS_TIMED_OUT: Final = MetricRow(
+    "ottla_transactions_timed_out_total",
+    "counter",
+    "Transactions that were aborted because they took longer than transaction.timeout.ms.",
+)
+TRANSACTIONS_LOADING: Final = MetricRow(
+    "ottla_transaction_partitions_loading",
+    "gauge",
+    "Partitions of __transaction_state that are led here and not read yet: their ids wait.",
+)
 METADATA_VERSION: Final = MetricRow(
     "ottla_metadata_version", "gauge", "How much of the cluster's metadata this broker follows."
 )

@@ -105,12 +105,23 @@ class ProducerStates:
                     ErrorCode.INVALID_TXN_STATE,
                     f"Producer {producer_id} has an open transaction, and this batch is in none.",
                 )
-        elif not self.transactions.may_write(producer_id, epoch):
+        elif not self.may_write(producer_id, epoch):
             raise RequestError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"The coordinator has not said that producer {producer_id} may begin a "
                 f"transaction here with epoch {epoch}.",
             )
+
+    def may_write(self, producer_id: int, epoch: int) -> bool:
+        """Whether a transactional batch may be appended without asking the coordinator.
+
+        A transaction has one epoch from its beginning to its marker: whoever comes with a later one
+        has to ask, or could keep the marker out by it.
+        """
+        producer = self._producers.get(producer_id)
+        if self.transactions.first_offset_of(producer_id) is not None:
+            return producer is not None and producer.epoch == epoch
+        return self.transactions.may_write(producer_id, epoch)
 
     def _check_sequence(self, header: BatchHeader) -> Placed | None:
         producer = self._producers.get(header.producer_id)

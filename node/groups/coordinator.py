@@ -4,30 +4,31 @@ Whoever leads a partition of that topic coordinates the groups in it. So this fo
 here: one that begins to lead is loaded, one that stops is let go of at once.
 
 C1  a group is served by the ledger of its partition, or by nobody
-C2  who asks for a coordinator that is gone, as far as can be seen from here, waits a moment for the
-    next one: a client that is sent to a dead node needs longer to come back than that takes
-C3  the topic is made once, on first need, and with the replicas it is to have for ever
+C2  offsets in topics that are gone are let go of before anything is served from newer metadata
 
-Not here: what a ledger does (`ledger.py`), and requests (`node/kafka`).
+Not here: which ledgers there are (`ledgers.py`), what one does (`ledger.py`), the topic
+(`own_topic.py`), and requests (`node/kafka`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 from ottla.controller.image import MetadataImage, TopicInfo
 from ottla.controller.port import NewTopic
 from ottla.node.groups.group import Group
 from ottla.node.groups.ledger import Ledger, World
+from ottla.node.groups.ledgers import Ledgers, on_a_thread
+from ottla.node.groups.own_topic import OwnTopic, configured_nodes
 from ottla.node.groups.places import GROUP_ID_MAX, OFFSETS_TOPIC, partition_of
 from ottla.node.groups.readings import readings_of
 from ottla.node.groups.words import Reason, Terms
 from ottla.node.kafka.leading import require_standing
 from ottla.node.logs import logger
 from ottla.node.metrics import Reading
-from ottla.proto.errors import CorruptionError, ErrorCode, RequestError, StorageError
+from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.ids import BrokerId
 from ottla.proto.kafka.uuids import UUID
 from ottla.proto.options import node
@@ -41,14 +42,6 @@ _log = logger("groups")
 # offsets.retention.check.interval.ms, as Kafka has it.
 _EXPIRY_S: Final = 600.0
 _MINUTE_MS: Final = 60 * 1000
-# After a load that failed.
-_AGAIN_S: Final = 1.0
-_CONTROLLER: Final = "controller"
-# So long is waited for another coordinator, and so often it is looked (C2).
-PATIENCE_S: Final = 0.5
-_LOOK_S: Final = 0.02
-
-T = TypeVar("T")
 
 
 class Groups:
@@ -56,13 +49,15 @@ class Groups:
 
     def __init__(self, broker: Broker) -> None:
         self._broker: Final = broker
-        self.ledgers: Final[dict[int, Ledger]] = {}
+        self._led: Final = Ledgers(broker, OFFSETS_TOPIC, self._new_ledger)
+        self.ledgers: Final[dict[int, Ledger]] = self._led.by_index
+        self._topic: Final = OwnTopic(broker, OFFSETS_TOPIC, self._wanted)
         self.rebalances: Final[dict[Reason, int]] = dict.fromkeys(Reason, 0)
         self._world: Final = World(
             clock=broker.clock,
             terms=self._terms,
             require_standing=lambda replica: require_standing(broker, replica),
-            on_a_thread=_on_a_thread,
+            on_a_thread=on_a_thread,
             count_rebalance=self._count,
             is_topic=lambda name: name in broker.controller.image.topics,
             topics=self._known_topics,
@@ -70,9 +65,9 @@ class Groups:
         # As far as the metadata were noted here; None: not yet.
         self._topics: Mapping[str, UUID] | None = None
         self._noted_version = -1
-        self._tasks: Final[set[asyncio.Task[None]]] = set()
-        self._making: asyncio.Task[None] | None = None
-        self._is_stopped = False
+
+    def _new_ledger(self, replica: Replica) -> Ledger:
+        return Ledger(replica, self._world)
 
     def _terms(self) -> Terms:
         of = self._broker.options.current.value_of
@@ -94,28 +89,22 @@ class Groups:
 
     def start(self) -> None:
         self._known_topics()
-        self._look_at_all()
-        self._spawn(self._expire_for_ever())
+        self._led.look_at_all()
+        self._led.spawn(self._expire_for_ever())
 
     async def stop(self) -> None:
         """Tell everybody who waits that another one coordinates."""
-        self._is_stopped = True
-        for ledger in self.ledgers.values():
-            ledger.close()
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._led.stop()
+        await self._topic.stop()
 
     def look(self, replica: Replica) -> None:
         """A replica has begun to lead, or to follow, or has failed."""
-        if replica.partition.topic == OFFSETS_TOPIC and not self._is_stopped:
-            self._look(replica.partition.partition, replica)
+        self._led.look(replica)
 
     async def obey(self, image: MetadataImage) -> None:
         """Look at everything, and let go of offsets in topics that are gone."""
         self._note(image)
-        self._look_at_all()
+        self._led.look_at_all()
 
     def _note(self, image: MetadataImage) -> None:
         """Let go of offsets in topics that are gone.
@@ -133,32 +122,6 @@ class Groups:
         gone = frozenset(name for name, known in before.items() if now.get(name) != known)
         for ledger in self.ledgers.values():
             ledger.forget_topics(gone)
-
-    def _look_at_all(self) -> None:
-        topic = self._broker.controller.image.topic(OFFSETS_TOPIC)
-        count = 0 if topic is None else len(topic.partitions)
-        for index in {*range(count), *self.ledgers}:
-            self._look(index, self._broker.replicas.get(OFFSETS_TOPIC, index))
-
-    def _look(self, index: int, replica: Replica | None) -> None:
-        ledger = self.ledgers.get(index)
-        if ledger is not None and (ledger.replica is not replica or not ledger.is_led):
-            ledger.close()
-            del self.ledgers[index]
-            ledger = None
-        if ledger is None and replica is not None and replica.is_leader and not self._is_stopped:
-            ledger = self.ledgers[index] = Ledger(replica, self._world)
-            self._spawn(self._load(ledger))
-
-    async def _load(self, ledger: Ledger) -> None:
-        while ledger.is_led:
-            try:
-                await ledger.load()
-            except (StorageError, CorruptionError, RequestError) as error:
-                _tell_not_loaded(ledger, error)
-                await asyncio.sleep(_AGAIN_S)
-            else:
-                return
 
     async def _expire_for_ever(self) -> None:
         while True:
@@ -203,49 +166,13 @@ class Groups:
                 yield ledger, group
 
     async def topic(self, client: str, until_s: float) -> TopicInfo:
-        """Return the topic of groups, made now if there is none; raises `RequestError`.
-
-        It is waited for until that time; it is made all the same, for whoever asks again.
-        """
-        found = self._broker.controller.image.topic(OFFSETS_TOPIC)
-        if found is not None:
-            return found
-        if self._making is None:
-            self._making = self._spawn(self._make(client))
-        making = self._making
-        left_s = max(0.0, until_s - asyncio.get_running_loop().time())
-        await asyncio.wait({making}, timeout=left_s)
-        found = self._broker.controller.image.topic(OFFSETS_TOPIC)
-        if found is None:
-            raise RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return found
+        """Return the topic of groups, made now if there is none; raises `RequestError`."""
+        return await self._topic.info(client, until_s)
 
     async def leader_of(self, info: TopicInfo, group: str, until_s: float) -> BrokerId | None:
-        """Return who coordinates a group, waited for until that time if need be (C2)."""
-        loop = asyncio.get_running_loop()
-        while True:
-            leader = info.partitions[partition_of(group, len(info.partitions))].leader
-            if self._is_in_reach(leader) or loop.time() >= until_s:
-                return leader
-            await asyncio.sleep(_LOOK_S)
-            # Deleted meanwhile: what was last known.
-            info = self._broker.controller.image.topic(OFFSETS_TOPIC) or info
-
-    def _is_in_reach(self, leader: BrokerId | None) -> bool:
-        known = None if leader is None else self._broker.controller.image.brokers.get(leader)
-        if leader is None or known is None or known.is_fenced:
-            return False
-        return not self._broker.is_out_of_reach(leader)
-
-    async def _make(self, client: str) -> None:
-        try:
-            (made,) = await self._broker.controller.create_topics(
-                [self._wanted()], validate_only=False, client=client
-            )
-        finally:
-            self._making = None
-        if isinstance(made, RequestError) and made.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            _log.warning("groups_have_no_topic", error=made.code.name, why=made.sentence)
+        """Return who coordinates a group, waited for until that time if need be."""
+        index = partition_of(group, len(info.partitions))
+        return await self._topic.leader_of(info, index, until_s)
 
     def _wanted(self) -> NewTopic:
         of = self._broker.options.current.value_of
@@ -258,30 +185,10 @@ class Groups:
             OFFSETS_TOPIC,
             partitions=of(node.OFFSETS_TOPIC_PARTITIONS),
             replication_factor=min(
-                of(node.OFFSETS_TOPIC_REPLICATION_FACTOR), self._configured_nodes()
+                of(node.OFFSETS_TOPIC_REPLICATION_FACTOR), configured_nodes(self._broker)
             ),
             configs=configs,
         )
-
-    def _configured_nodes(self) -> int:
-        """How many nodes there are to be, also those that are down at this moment (C3)."""
-        static = self._broker.options.static.value_of
-        # Where controllers are brokers too, all of them will be: this one is.
-        is_combined = _CONTROLLER in static(node.PROCESS_ROLES)
-        voters = len(static(node.CONTROLLER_VOTERS)) if is_combined else 0
-        return max(1, voters, len(self._broker.controller.image.brokers))
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            what = {"message": "a task of groups failed", "exception": error}
-            task.get_loop().call_exception_handler(what)
 
 
 def require_group_id(group: str) -> None:
@@ -291,16 +198,5 @@ def require_group_id(group: str) -> None:
         raise RequestError(ErrorCode.INVALID_GROUP_ID, sentence)
 
 
-def _tell_not_loaded(ledger: Ledger, error: Exception) -> None:
-    # Who leads no more has nothing to load, and that is no error.
-    if ledger.is_led:
-        where = str(ledger.replica.partition)
-        _log.error("groups_not_loaded", partition=where, error=str(error))
-
-
 def _ids_of(image: MetadataImage) -> dict[str, UUID]:
     return {name: topic.topic_id for name, topic in image.topics.items()}
-
-
-async def _on_a_thread(work: Callable[[], T]) -> T:
-    return await asyncio.to_thread(work)

@@ -159,22 +159,32 @@ class Group(Roster):
         return codes, self._done()
 
     def commit_refusal(
-        self, member_id: str, instance_id: str | None, generation: int, now_ms: int
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        now_ms: int,
+        *,
+        in_transaction: bool = False,
     ) -> ErrorCode:
-        """Return whether somebody may commit offsets for this group now; NONE: yes."""
+        """Return whether somebody may commit offsets for this group now; NONE: yes.
+
+        In a transaction who names no member may, since old clients name none; and a rebalance stops
+        nobody.
+        """
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is State.EMPTY:
             return ErrorCode.NONE
         if generation < 0 and not member_id and instance_id is None:
             # Only its members may, while there are any.
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            return ErrorCode.NONE if in_transaction else ErrorCode.UNKNOWN_MEMBER_ID
         refusal = self._member_refusal(member_id, instance_id)
         if refusal is not None:
             return refusal
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        if self.state is State.COMPLETING:
+        if self.state is State.COMPLETING and not in_transaction:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._renew(self.members[member_id], now_ms)
         return ErrorCode.NONE

@@ -16,9 +16,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from ottla.node.clock import Clock
+from ottla.node.groups.batches import Rows, batch_of, in_batches
 from ottla.node.groups.group import Group
 from ottla.node.groups.loading import Loaded
 from ottla.node.groups.offsets import Changes, Offsets, Place, Retention
@@ -29,7 +31,6 @@ from ottla.node.groups.records import (
     Key,
     OffsetKey,
     encode_group,
-    encode_key,
     encode_offset,
     topics_of,
 )
@@ -50,14 +51,11 @@ from ottla.node.logs import logger
 from ottla.proto.errors import ErrorCode, RequestError, StorageError
 from ottla.proto.ids import Offset
 from ottla.proto.kafka.uuids import UUID
-from ottla.proto.records.build import build_batch
-from ottla.proto.records.record import Record
+from ottla.proto.records.control import EndMarker
 from ottla.replication.replica import Replica
 
 _log = logger("groups")
 
-# Tombstones of one batch.
-_AT_ONCE: Final = 1_000
 _CONSUMERS: Final = "consumer"
 # How often a node that may not speak for its groups looks whether it may again.
 _STANDING_S: Final = 0.5
@@ -129,7 +127,9 @@ class Ledger:
         began_ms = self._world.clock.monotonic_ms()
         end = self.replica.log.end_offset
         async with self._world.turn:
-            loaded = await read_until(end, self.replica.log, self._world.on_a_thread, self._leads)
+            on_a_thread = self._world.on_a_thread
+            gathered = await read_until(end, self.replica.log, on_a_thread, self._leads)
+            loaded = await on_a_thread(gathered.loaded)
         if self.is_led:
             await until_committed(end, self.replica)
         if self.is_led:
@@ -276,7 +276,7 @@ class Ledger:
             self._carry_out(group, group.written(purpose, code, now_ms))
 
         record = (GroupKey(name), encode_group(replace(value, since_ms=wall_ms)))
-        self._write([record], lambda: None, told)
+        self.write(self.batch_of([record]), lambda _: None, told)
 
     # ── Offsets ───────────────────────────────────────────────────────────────────────────────
 
@@ -299,23 +299,23 @@ class Ledger:
         self,
         name: str,
         changes: Changes,
-        records: Sequence[tuple[Key, bytes | None]],
+        records: Rows,
         told: Callable[[ErrorCode | None], None],
     ) -> bool:
         offsets = self.offsets.setdefault(name, Offsets())
         offsets.begin(changes)
 
-        def apply() -> None:
-            offsets.settle(changes)
-            self._drop_offsets(name)
+        def apply(end: Offset) -> None:
+            offsets.settle(changes, end)
+            self.drop_offsets(name)
 
-        is_written = self._write(records, apply, told)
+        is_written = self.write(self.batch_of(records), apply, told)
         if not is_written:
             offsets.give_up(changes)
-            self._drop_offsets(name)
+            self.drop_offsets(name)
         return is_written
 
-    def _drop_offsets(self, name: str) -> None:
+    def drop_offsets(self, name: str) -> None:
         offsets = self.offsets.get(name)
         if offsets is not None and offsets.is_idle:
             del self.offsets[name]
@@ -329,7 +329,7 @@ class Ledger:
         places = () if offsets is None else offsets.everything()
         # Last of all the group itself: whoever finds it gone finds no offset either.
         steps: list[tuple[Changes, list[tuple[Key, bytes | None]]]] = []
-        for some in _in_batches(places):
+        for some in in_batches(places):
             steps.append((some, [(OffsetKey(name, *one), None) for one in some]))
         if group.generation > 0:
             steps.append(({}, [(GroupKey(name), None)]))
@@ -343,7 +343,7 @@ class Ledger:
         # From here on the name stands for a new group, whose records come later in the log.
         group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._forget(name)
-        self._drop_offsets(name)
+        self.drop_offsets(name)
         if not steps:
             told(None)
 
@@ -410,22 +410,22 @@ class Ledger:
             self._remove(name, sorted(places), is_owed=True)
 
     def _remove(self, name: str, places: Sequence[Place], *, is_owed: bool = False) -> None:
-        for some in _in_batches(places):
+        for some in in_batches(places):
             if not self.commit(name, some, lambda code: None) and is_owed:
                 self._owed.setdefault(name, set()).update(some)
 
     # ── The log ───────────────────────────────────────────────────────────────────────────────
 
-    def _write(
+    def write(
         self,
-        records: Sequence[tuple[Key, bytes | None]],
-        apply: Callable[[], None],
+        batch: bytes | EndMarker,
+        apply: Callable[[Offset], None],
         told: Callable[[ErrorCode | None], None],
     ) -> bool:
-        """Write records as one batch; return whether they are in the log."""
+        """Write a batch; return whether it is in the log. `apply` gets where it ends there."""
         replica = self.replica
         try:
-            end = self._append(records)
+            end = self._append(batch)
         except (RequestError, StorageError) as error:
             told(as_group_error(code_of(error)))
             return False
@@ -434,7 +434,8 @@ class Ledger:
             if self.is_led:
                 self._told_of(write, replica.when_committed(end, write, is_patient=True))
 
-        write = Write(apply, told, lambda: self._world.require_standing(replica), again)
+        check = partial(self._world.require_standing, replica)
+        write = Write(partial(apply, end), told, check, again)
         write.wait()
         self._told_of(write, replica.when_committed(end, write))
         return True
@@ -445,26 +446,21 @@ class Ledger:
         elif outcome is not None:
             write.failed(RequestError(outcome))
 
-    def _append(self, records: Sequence[tuple[Key, bytes | None]]) -> Offset:
-        """Return where the log ends with these records; raises `RequestError`, `StorageError`."""
+    def batch_of(self, records: Rows, producer: tuple[int, int, int] | None = None) -> bytes:
+        """Return a batch; with a producer's id, epoch and sequence, one of its transaction."""
+        return batch_of(records, self._world.clock.now_ms(), producer)
+
+    def _append(self, batch: bytes | EndMarker) -> Offset:
+        """Return where the log ends with this batch; raises `RequestError`, `StorageError`."""
         self.require()
-        replica, wall_ms = self.replica, self._world.clock.now_ms()
+        replica = self.replica
         code = replica.refusal_of_all()
         if code is not None:
             raise RequestError(code)
-        batch = build_batch(
-            [Record(at, wall_ms, encode_key(key), value) for at, (key, value) in enumerate(records)]
-        )
-        (appended,) = replica.append((batch,), now_ms=wall_ms)
+        (appended,) = replica.append((batch,), now_ms=self._world.clock.now_ms())
         if isinstance(appended, RequestError):
             raise RequestError(appended.code, appended.sentence)
         return Offset(appended.last_offset + 1)
-
-
-def _in_batches(places: Sequence[Place]) -> Iterable[dict[Place, None]]:
-    """Return tombstones for places, as many at once as a batch may have."""
-    for start in range(0, len(places), _AT_ONCE):
-        yield dict.fromkeys(places[start : start + _AT_ONCE])
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:

@@ -4,9 +4,14 @@ A commit is taken in twice: when it is written (`begin`), and when it is committ
 (`settle`). In between nobody is shown it, since another coordinator might not know it; and nobody
 lets it expire, since it is newer than whatever would.
 
+What is committed in a transaction waits for longer: until its marker is committed too (`end`). Then
+it counts from where it was written, not from where the marker is: so does compaction.
+
 O1  what is shown was committed in the log, and is the last such in the order of the log; what was
     committed in a topic that is gone is not shown
 O2  an offset expires only if nothing newer is under way, and only by the rules of retention
+O3  of a transaction, all is shown when it was committed, and nothing before or otherwise; who wants
+    to read what is stable is told to wait until it is decided
 
 Not here: writing (`ledger.py`), and whether somebody may commit (`group.py`).
 """
@@ -19,6 +24,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.node.groups.records import OffsetValue
+from ottla.proto.ids import INT64_MAX
 
 Place = tuple[str, int]
 # None takes the offset away: a tombstone.
@@ -47,6 +53,10 @@ class Offsets:
         self._committed: Final[dict[Place, OffsetValue]] = {}
         # How many writes of each place are under way.
         self._begun: Final[Counter[Place]] = Counter()
+        # Where in the log what is committed ends.
+        self._ends: Final[dict[Place, int]] = {}
+        # By producer: what its transaction says, and where that is.
+        self._pending: Final[dict[int, dict[Place, tuple[int, OffsetValue]]]] = {}
 
     def __len__(self) -> int:
         return len(self._committed)
@@ -57,11 +67,16 @@ class Offsets:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing here, and nothing on its way."""
-        return not self._committed and not self._begun
+        return not self._committed and not self._begun and not self._pending
 
     def everything(self) -> tuple[Place, ...]:
         """Return all places, also those of which only something under way is known."""
-        return tuple({**self._committed, **self._begun})
+        undecided = {place: None for one in self._pending.values() for place in one}
+        return tuple({**self._committed, **self._begun, **undecided})
+
+    def is_unstable(self, place: Place) -> bool:
+        """Whether a transaction that is not decided has an offset here (O3)."""
+        return any(place in one for one in self._pending.values())
 
     def get(self, place: Place) -> OffsetValue | None:
         return self._committed.get(place)
@@ -74,10 +89,10 @@ class Offsets:
         # Not `update(places)`: of a mapping that would take the values for counts.
         self._begun.update(iter(places))
 
-    def settle(self, changes: Changes) -> None:
-        """What was begun is committed. Called in the order of the log (O1)."""
+    def settle(self, changes: Changes, end: int = 0) -> None:
+        """What was begun is committed, and ends there. Called in the order of the log (O1)."""
         self.give_up(changes)
-        self.replay(changes)
+        self.replay(changes, end)
 
     def give_up(self, places: Iterable[Place]) -> None:
         """What was begun was refused, and is not in the log."""
@@ -86,25 +101,54 @@ class Offsets:
             if self._begun[place] <= 0:
                 del self._begun[place]
 
-    def replay(self, changes: Changes) -> None:
+    def replay(self, changes: Changes, end: int = 0) -> None:
         """Take in what the log says."""
         for place, value in changes.items():
             if value is None:
-                self._committed.pop(place, None)
+                self._take_away(place, end)
             else:
                 self._committed[place] = value
+                self._ends[place] = end
 
     def hide(self, places: Iterable[Place]) -> None:
         """Show these no more: their topic is gone, and the log will say so in a moment."""
         for place in places:
-            self._committed.pop(place, None)
+            self._take_away(place, INT64_MAX)
+
+    def _take_away(self, place: Place, end: int) -> None:
+        """Forget what was written here below `end`."""
+        self._committed.pop(place, None)
+        self._ends.pop(place, None)
+        for producer_id, undecided in tuple(self._pending.items()):
+            if place in undecided and undecided[place][0] <= end:
+                del undecided[place]
+            if not undecided:
+                del self._pending[producer_id]
+
+    # ── Transactions ──────────────────────────────────────────────────────────────────────────
+
+    def pend(self, producer_id: int, changes: Changes, end: int) -> None:
+        """Take note of what a transaction has written, up to there."""
+        undecided = self._pending.setdefault(producer_id, {})
+        for place, value in changes.items():
+            if value is not None:
+                undecided[place] = (end, value)
+
+    def end(self, producer_id: int, *, is_commit: bool) -> None:
+        """The marker of a transaction is committed (O3)."""
+        for place, (end, value) in self._pending.pop(producer_id, {}).items():
+            if is_commit and self._ends.get(place, -1) < end:
+                self._committed[place] = value
+                self._ends[place] = end
 
     def expired(self, by: Retention) -> list[Place]:
         """Return what may go now (O2)."""
         return [
             place
             for place, value in self._committed.items()
-            if place not in self._begun and _is_expired(place, value, by)
+            if place not in self._begun
+            and not self.is_unstable(place)
+            and _is_expired(place, value, by)
         ]
 
 

@@ -1,4 +1,4 @@
-"""Reading one partition of `__consumer_offsets` to its end, as it was when the reading began.
+"""Reading one partition that a coordinator keeps to its end, as it was when the reading began.
 
 Bytes are read and taken apart on a thread; the loop only says how it goes on.
 
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from ottla.node.groups.loading import Gathered, Loaded, Piece, decode_piece
+from ottla.node.groups.loading import Gathered, Piece, decode_piece
 from ottla.node.groups.writing import Reached, is_committed
 from ottla.proto.errors import CorruptionError, RequestError
 from ottla.proto.ids import Offset
@@ -34,7 +34,7 @@ class OnAThread(Protocol):
 
 async def read_until(
     end: Offset, log: Log, on_a_thread: OnAThread, goes_on: Callable[[], bool]
-) -> Loaded:
+) -> Gathered:
     """Return what the log says below `end`, or less if it is not to go on.
 
     Raises `StorageError`, `CorruptionError`, `RequestError`.
@@ -53,7 +53,7 @@ async def read_until(
             raise CorruptionError(f"Nothing can be read at offset {at}.")
         gathered.take(piece)
         at = Offset(piece.next_offset)
-    return await on_a_thread(gathered.loaded)
+    return gathered
 
 
 def _read(found: LogSlice, first: Offset) -> Piece:

@@ -17,7 +17,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.proto.errors import ErrorCode, RecordsError
+from ottla.node.groups.record_reader import RecordReader, unreadable
+from ottla.proto.errors import RecordsError
 
 _OFFSET_KEYS: Final = (0, 1)
 _OFFSET_KEY: Final = 1
@@ -30,8 +31,6 @@ _FLEXIBLE_VALUE: Final = 4
 _VALUE_MAX: Final = 4
 _NO_EPOCH: Final = -1
 _NO_TIME: Final = -1
-_MEMBERS_MAX: Final = 1_000_000
-_UVARINT_BYTES_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +40,10 @@ class OffsetKey:
     group: str
     topic: str
     partition: int
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.topic, self.partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,95 +153,20 @@ def encode_group(value: GroupValue) -> bytes:
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────
 
 
-class _Reader:
-    """Reads one key or value from its beginning to its end."""
-
-    __slots__ = ("_at", "_data", "is_flexible")
-
-    def __init__(self, data: bytes) -> None:
-        self._data: Final = data
-        self._at = 0
-        # Lengths are short, and fields that nobody knows may follow.
-        self.is_flexible = False
-
-    def number(self, shape: str) -> int:
-        try:
-            (value,) = struct.unpack_from(shape, self._data, self._at)
-        except struct.error:
-            raise _cut_off() from None
-        self._at += struct.calcsize(shape)
-        return int(value)
-
-    def _uvarint(self) -> int:
-        value = 0
-        for place in range(_UVARINT_BYTES_MAX):
-            byte = self.number(">B")
-            value |= (byte & 0x7F) << 7 * place
-            if byte < 0x80:
-                return value
-        raise _unreadable("a length has more than 32 bits")
-
-    def _size(self, shape: str) -> int:
-        return self._uvarint() - 1 if self.is_flexible else self.number(shape)
-
-    def _take(self, size: int) -> bytes:
-        end = self._at + size
-        if size < 0 or end > len(self._data):
-            raise _cut_off()
-        data, self._at = self._data[self._at : end], end
-        return data
-
-    def maybe_text(self) -> str | None:
-        size = self._size(">h")
-        if size == -1:
-            return None
-        try:
-            return self._take(size).decode()
-        except UnicodeDecodeError:
-            raise _unreadable("a text is not UTF-8") from None
-
-    def text(self) -> str:
-        return self.maybe_text() or ""
-
-    def data(self) -> bytes:
-        size = self._size(">i")
-        return b"" if size == -1 else self._take(size)
-
-    def count(self) -> int:
-        count = self._size(">i")
-        if not 0 <= count <= _MEMBERS_MAX:
-            raise _unreadable(f"it names {count} members")
-        return count
-
-    def tags(self) -> None:
-        if self.is_flexible:
-            for _ in range(self._uvarint()):
-                self._uvarint()
-                self._take(self._uvarint())
-
-
-def _unreadable(why: str) -> RecordsError:
-    return RecordsError(ErrorCode.INVALID_RECORD, f"A record of a group cannot be read: {why}.")
-
-
-def _cut_off() -> RecordsError:
-    return _unreadable("it ends before it should")
-
-
 def decode_key(data: bytes) -> Key | None:
     """Return what a record is about, or None if it is of a kind that we do not know (R3)."""
-    reader = _Reader(data)
+    reader = RecordReader(data)
     version = reader.number(">h")
     if version in _OFFSET_KEYS:
         return OffsetKey(reader.text(), reader.text(), reader.number(">i"))
     return GroupKey(reader.text()) if version == _GROUP_KEY else None
 
 
-def _begin(data: bytes) -> tuple[_Reader, int]:
-    reader = _Reader(data)
+def _begin(data: bytes) -> tuple[RecordReader, int]:
+    reader = RecordReader(data)
     version = reader.number(">h")
     if not 0 <= version <= _VALUE_MAX:
-        raise _unreadable(f"it has version {version}")
+        raise unreadable(f"it has version {version}")
     reader.is_flexible = version >= _FLEXIBLE_VALUE
     return reader, version
 
@@ -266,7 +194,7 @@ def decode_group(data: bytes) -> GroupValue:
     return GroupValue(protocol_type, generation, protocol, leader, since_ms, members)
 
 
-def _member(reader: _Reader, version: int) -> MemberValue:
+def _member(reader: RecordReader, version: int) -> MemberValue:
     member_id = reader.text()
     instance_id = reader.maybe_text() if version >= 3 else None
     client_id, client_host = reader.text(), reader.text()
@@ -292,7 +220,7 @@ def _member(reader: _Reader, version: int) -> MemberValue:
 
 def topics_of(subscription: bytes) -> frozenset[str] | None:
     """Return the topics that a consumer subscribes to, or None if that cannot be read."""
-    reader = _Reader(subscription)
+    reader = RecordReader(subscription)
     try:
         reader.number(">h")
         return frozenset(reader.text() for _ in range(reader.count()))

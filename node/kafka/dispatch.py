@@ -32,6 +32,9 @@ from ottla.node.kafka import (
     producers,
     quorum,
     topics,
+    transaction_admin,
+    transaction_offsets,
+    transactions,
 )
 from ottla.node.kafka.connection import Connection, Slot
 from ottla.node.kafka.fetch import Fetch
@@ -80,6 +83,13 @@ HANDLERS: Final[dict[ApiRow, Handler]] = {
     apis.LIST_GROUPS: group_admin.list_groups,
     apis.DESCRIBE_GROUPS: group_admin.describe_groups,
     apis.DELETE_GROUPS: group_admin.delete_groups,
+    apis.ADD_PARTITIONS_TO_TXN: transactions.add_partitions_to_txn,
+    apis.ADD_OFFSETS_TO_TXN: transactions.add_offsets_to_txn,
+    apis.END_TXN: transactions.end_txn,
+    apis.WRITE_TXN_MARKERS: transactions.write_txn_markers,
+    apis.TXN_OFFSET_COMMIT: transaction_offsets.txn_offset_commit,
+    apis.DESCRIBE_TRANSACTIONS: transaction_admin.describe_transactions,
+    apis.LIST_TRANSACTIONS: transaction_admin.list_transactions,
 }
 ensure(
     {*HANDLERS, PRODUCE, FETCH} == set(API_TABLE),

@@ -1,11 +1,12 @@
 """UpdateFeatures, and the features that ApiVersions tells.
 
-There are two. `metadata.version` is Kafka's: its tools take from it which requests they may send,
-so it stays at the level of the Kafka whose protocol is spoken here. `ottla.feature.level` says
-which commands there are in our own metadata; it is raised by hand when all nodes of a cluster run a
-program that knows the next level, and never goes back.
+There are three. `metadata.version` is Kafka's: its tools take from it which requests they may send,
+so it stays at the level of the Kafka whose protocol is spoken here. So is `transaction.version`:
+with 2 its clients end each transaction with a new epoch, and never ask to add a partition
+(KIP-890). `ottla.feature.level` says which commands there are in our own metadata; it is raised by
+hand when all nodes of a cluster run a program that knows the next level, and never goes back.
 
-What else Kafka finalises (transactions, the new group protocols) is not served here, and so it is
+What else Kafka finalises (the new group protocols, say) is not served here, and so it is
 not told.
 
 Not here: raising a level (`ottla.controller`).
@@ -29,8 +30,13 @@ KAFKA_FEATURE: Final = "metadata.version"
 # Kafka 4.3's, and the oldest that it still knows.
 KAFKA_LEVEL: Final = 30
 _KAFKA_LEVEL_MIN: Final = 7
+TRANSACTION_FEATURE: Final = "transaction.version"
+TRANSACTION_LEVEL: Final = 2
 OUR_FEATURE: Final = "ottla.feature.level"
 _OUR_LEVEL_MIN: Final = 1
+
+# Features that have one level, whatever the cluster agrees on.
+_FIXED: Final = {KAFKA_FEATURE: KAFKA_LEVEL, TRANSACTION_FEATURE: TRANSACTION_LEVEL}
 
 _UPGRADE: Final = 1
 # Kafka's numbers: up, down if nothing is lost, down in any case.
@@ -41,6 +47,7 @@ def supported_features() -> list[dict[str, Any]]:
     """Return the features that this node knows, as ApiVersions tells them."""
     levels = {
         KAFKA_FEATURE: (_KAFKA_LEVEL_MIN, KAFKA_LEVEL),
+        TRANSACTION_FEATURE: (0, TRANSACTION_LEVEL),
         OUR_FEATURE: (_OUR_LEVEL_MIN, FEATURE_LEVEL),
     }
     return [
@@ -51,7 +58,7 @@ def supported_features() -> list[dict[str, Any]]:
 
 def finalized_features(image: MetadataImage) -> list[dict[str, Any]]:
     """Return the levels that the cluster goes by, as ApiVersions tells them."""
-    levels = {KAFKA_FEATURE: KAFKA_LEVEL, OUR_FEATURE: image.feature_level}
+    levels = {**_FIXED, OUR_FEATURE: image.feature_level}
     return [
         {"name": name, "min_version_level": level, "max_version_level": level}
         for name, level in levels.items()
@@ -88,9 +95,9 @@ def _level_wanted(image: MetadataImage, update: Message) -> int | None:
     name, level = update.feature, update.max_version_level
     if update.get("upgrade_type", _UPGRADE) not in _UPGRADE_TYPES:
         raise _invalid(name, level, f"There is no upgrade of type {update.upgrade_type}.")
-    if name == KAFKA_FEATURE:
-        if level != KAFKA_LEVEL:
-            raise _invalid(name, level, f"It is always {KAFKA_LEVEL} here, and cannot be changed.")
+    if name in _FIXED:
+        if level != _FIXED[name]:
+            raise _invalid(name, level, f"It is always {_FIXED[name]} here, and cannot be changed.")
         return None
     if name != OUR_FEATURE:
         raise _invalid(name, level, "There is no such feature here.")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.controller.image import MetadataImage
 from ottla.node.groups.group import Group
 from ottla.node.groups.ledger import Ledger, subscribed_topics
-from ottla.node.groups.offsets import Changes, Offsets
+from ottla.node.groups.offsets import Changes, Offsets, Place
 from ottla.node.groups.records import OffsetValue
 from ottla.node.groups.words import State
 from ottla.node.groups.writing import into
@@ -61,7 +61,7 @@ def _topic_told(topic: Message, *, by_id: bool) -> dict[str, Any]:
 async def offset_commit(broker: Broker, request: Request) -> dict[str, Any]:
     body = request.body
     by_id = request.version >= _BY_ID_SINCE
-    judged = _judged(broker, body, by_id=by_id)
+    found = judged(broker, body, by_id=by_id)
     code: ErrorCode | None
     try:
         ledger = broker.groups.ledger_of(body.group_id)
@@ -70,7 +70,7 @@ async def offset_commit(broker: Broker, request: Request) -> dict[str, Any]:
     except RequestError as refusal:
         code = refusal.code
     else:
-        changes = _changes(broker, body, judged, by_id=by_id)
+        changes = changes_of(broker, body, found, by_id=by_id)
         if code is None and changes:
             ledger.groups.setdefault(group.group_id, group)
             code = await _written(ledger, group.group_id, changes)
@@ -85,16 +85,17 @@ async def offset_commit(broker: Broker, request: Request) -> dict[str, Any]:
                 for one, wrong in partitions
             ],
         }
-        for topic, partitions in judged
+        for topic, partitions in found
     ]
     return {"throttle_time": 0, "topics": topics}
 
 
-def _judged(broker: Broker, body: Message, *, by_id: bool) -> Judged:
+def judged(broker: Broker, body: Message, *, by_id: bool) -> Judged:
+    """Return the partitions of a commit, each with what is wrong with it."""
     image = broker.controller.image
     room = broker.options.current.value_of(node.OFFSET_METADATA_MAX_BYTES)
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    judged: Judged = []
+    found: Judged = []
     for topic in body.topics:
         name = _topic_name(image, topic, by_id=by_id)
         count = 0 if name is None else len(image.topics[name].partitions)
@@ -108,8 +109,8 @@ def _judged(broker: Broker, body: Message, *, by_id: bool) -> Judged:
             elif len((one.committed_metadata or "").encode()) > room:
                 wrong = ErrorCode.OFFSET_METADATA_TOO_LARGE
             partitions.append((one, wrong))
-        judged.append((topic, partitions))
-    return judged
+        found.append((topic, partitions))
+    return found
 
 
 def _group_to_commit(ledger: Ledger, request: Request) -> Group:
@@ -134,16 +135,17 @@ def _may_commit(broker: Broker, group: Group, body: Message) -> ErrorCode | None
     return None if code is ErrorCode.NONE else code
 
 
-def _changes(
-    broker: Broker, body: Message, judged: Judged, *, by_id: bool
+def changes_of(
+    broker: Broker, body: Message, found: Judged, *, by_id: bool
 ) -> dict[tuple[str, int], OffsetValue]:
+    """Return what a commit changes: the partitions that nothing is wrong with."""
     image, now_ms = broker.controller.image, broker.clock.now_ms()
     kept_ms = body.get("retention_time", _DEFAULT_RETENTION)
     # Who keeps it for longer than there is time keeps it for ever.
     until_ms = max(0, min(now_ms + kept_ms, INT64_MAX))
     expire_ms = None if kept_ms == _DEFAULT_RETENTION else until_ms
     changes: dict[tuple[str, int], OffsetValue] = {}
-    for topic, partitions in judged:
+    for topic, partitions in found:
         name = _topic_name(image, topic, by_id=by_id)
         for one, wrong in partitions:
             if name is not None and wrong is None:
@@ -173,14 +175,15 @@ async def offset_fetch(broker: Broker, request: Request) -> dict[str, Any]:
     body, version = request.body, request.version
     if version >= _MANY_GROUPS_SINCE:
         groups = [
-            {"group_id": one.group_id, **_fetched(broker, one, version)}
+            {"group_id": one.group_id, **_fetched(broker, one, request)}
             async for one in with_pauses(body.groups)
         ]
         return {"throttle_time": 0, "groups": groups}
-    return {"throttle_time": 0, **_fetched(broker, body, version)}
+    return {"throttle_time": 0, **_fetched(broker, body, request)}
 
 
-def _fetched(broker: Broker, asked: Message, version: int) -> dict[str, Any]:
+def _fetched(broker: Broker, asked: Message, request: Request) -> dict[str, Any]:
+    version, is_stable = request.version, request.body.get("require_stable", False)
     by_id = version >= _BY_ID_SINCE
     image = broker.controller.image
     try:
@@ -200,37 +203,52 @@ def _fetched(broker: Broker, asked: Message, version: int) -> dict[str, Any]:
         return {"topics": topics, "error_code": refusal.code}
     offsets = ledger.offsets.get(asked.group_id, Offsets())
     if asked.topics is None:
-        topics = _all_told(image, offsets, by_id=by_id)
+        topics = _all_told(image, offsets, by_id=by_id, is_stable=is_stable)
     else:
-        topics = [_topic_offsets(image, offsets, topic, by_id=by_id) for topic in asked.topics]
+        topics = [
+            _topic_offsets(image, offsets, topic, by_id=by_id, is_stable=is_stable)
+            for topic in asked.topics
+        ]
     return {"topics": topics, "error_code": ErrorCode.NONE}
 
 
 def _topic_offsets(
-    image: MetadataImage, offsets: Offsets, topic: Message, *, by_id: bool
+    image: MetadataImage, offsets: Offsets, topic: Message, *, by_id: bool, is_stable: bool
 ) -> dict[str, Any]:
     name = image.topic_names.get(topic.topic_id) if by_id else topic.name
-    code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE
     partitions = [
-        _offset_told(index, None if name is None else offsets.get((name, index)), code)
+        _offset_told(index, None, ErrorCode.UNKNOWN_TOPIC_ID)
+        if name is None
+        else _place_told(offsets, (name, index), is_stable=is_stable)
         for index in topic.partition_indexes
     ]
     return {**_topic_told(topic, by_id=by_id), "partitions": partitions}
 
 
-def _all_told(image: MetadataImage, offsets: Offsets, *, by_id: bool) -> list[dict[str, Any]]:
+def _place_told(offsets: Offsets, place: Place, *, is_stable: bool) -> dict[str, Any]:
+    """Return the offset, or that a transaction has to be decided first (KIP-447)."""
+    if is_stable and offsets.is_unstable(place):
+        return _offset_told(place[1], None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    return _offset_told(place[1], offsets.get(place))
+
+
+def _all_told(
+    image: MetadataImage, offsets: Offsets, *, by_id: bool, is_stable: bool
+) -> list[dict[str, Any]]:
     found: dict[str, list[dict[str, Any]]] = {}
-    for (name, index), value in offsets.items():
-        found.setdefault(name, []).append(_offset_told(index, value))
-    told: list[dict[str, Any]] = []
+    for place in offsets.everything() if is_stable else offsets:
+        if offsets.get(place) is not None or (is_stable and offsets.is_unstable(place)):
+            told = _place_told(offsets, place, is_stable=is_stable)
+            found.setdefault(place[0], []).append(told)
+    told_topics: list[dict[str, Any]] = []
     for name, partitions in found.items():
         info = image.topic(name)
         if by_id and info is None:
             # Deleted a moment ago: it has no id any more.
             continue
         key = {"name": name} if info is None or not by_id else {"topic_id": info.topic_id}
-        told.append({**key, "partitions": partitions})
-    return told
+        told_topics.append({**key, "partitions": partitions})
+    return told_topics
 
 
 def _offset_told(

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.controller.image import TopicInfo
 from ottla.node.clock import new_uuid
-from ottla.node.groups.coordinator import PATIENCE_S, require_group_id
+from ottla.node.groups.coordinator import require_group_id
 from ottla.node.groups.group import Group
 from ottla.node.groups.ledger import Ledger
+from ottla.node.groups.own_topic import PATIENCE_S
 from ottla.node.groups.words import Effect, Join, JoinAnswer, Sync, SyncAnswer
 from ottla.node.kafka.leading import endpoints_of
 from ottla.node.kafka.pauses import with_pauses
 from ottla.node.kafka.requests import Request
+from ottla.node.transactions.coordinator import require_transactional_id
 from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.kafka.message import Message
 from ottla.proto.options import node, topic
@@ -75,7 +77,7 @@ class _Search:
         self._request: Final = request
         self._kind: Final = kind
         self._until_s: Final = asyncio.get_running_loop().time() + PATIENCE_S
-        # Why there is no topic of groups; not tried again for every key.
+        # Why there is no such topic; not tried again for every key.
         self._no_topic: RequestError | None = None
 
     async def told(self, key: str) -> dict[str, Any]:
@@ -99,12 +101,16 @@ class _Search:
 
     async def _found(self, key: str) -> tuple[int, str, int]:
         if self._kind == _TRANSACTION:
-            raise RequestError(ErrorCode.INVALID_REQUEST, "There are no transactions yet.")
-        if self._kind != _GROUP:
+            require_transactional_id(key)
+            leader = await self._broker.transactions.leader_of(
+                await self._topic(), key, self._until_s
+            )
+        elif self._kind == _GROUP:
+            require_group_id(key)
+            leader = await self._broker.groups.leader_of(await self._topic(), key, self._until_s)
+        else:
             sentence = f"There is no coordinator of type {self._kind}."
             raise RequestError(ErrorCode.INVALID_REQUEST, sentence)
-        require_group_id(key)
-        leader = await self._broker.groups.leader_of(await self._topic(), key, self._until_s)
         image = self._broker.controller.image
         endpoints = () if leader is None else endpoints_of(image, [leader], self._request.listener)
         for node_id, host, port, _ in endpoints:
@@ -115,7 +121,10 @@ class _Search:
         if self._no_topic is not None:
             raise self._no_topic
         try:
-            return await self._broker.groups.topic(self._request.client, self._until_s)
+            client, until_s = self._request.client, self._until_s
+            if self._kind == _TRANSACTION:
+                return await self._broker.transactions.topic.info(client, until_s)
+            return await self._broker.groups.topic(client, until_s)
         except RequestError as refusal:
             self._no_topic = refusal
             raise

@@ -19,11 +19,12 @@ Not here: whether a batch is good (`ottla.proto.records.validate`), how it is wr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
 from typing import Final
 
 from ottla.controller.names import is_internal
 from ottla.node.broker import Broker
+from ottla.node.kafka.admission import Questions, Refusals, questions_of, refusals_of
 from ottla.node.kafka.connection import Connection, Slot
 from ottla.node.kafka.deadlines import Deadlines
 from ottla.node.kafka.leading import (
@@ -33,8 +34,16 @@ from ottla.node.kafka.leading import (
     name_of,
     require_standing,
 )
+from ottla.node.kafka.produce_waiting import (
+    NO_OFFSET,
+    TopicAnswer,
+    Waiting,
+    as_request_error,
+    refused,
+)
 from ottla.node.logs import logger
 from ottla.node.metrics import TopicMetrics
+from ottla.node.transactions.words import Place
 from ottla.proto.errors import ErrorCode, RemoteProtocolError, RequestError, StorageError
 from ottla.proto.ids import NO_TIMESTAMP, BrokerId, Offset
 from ottla.proto.kafka.apis import PRODUCE
@@ -47,19 +56,15 @@ from ottla.proto.kafka.produce import (
     decode_produce,
     encode_produce_response,
 )
-from ottla.proto.kafka.uuids import UUID
 from ottla.replication.replica import Replica
 
 _log = logger("kafka.produce")
-
-# Name below version 13, id from then on, and the answers of its partitions.
-TopicAnswer = tuple[str | None, UUID | None, list[PartitionAnswer]]
 
 ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
 ACKS_LEADER: Final = 1
 _ACKS: Final = (ACKS_ALL, ACKS_NONE, ACKS_LEADER)
-NO_OFFSET: Final = -1
+_NO_REFUSALS: Final[Refusals] = {}
 # Where a batch says how it is packed, and the bits of it (proto/records/header.py).
 _ATTRIBUTES_AT: Final = 22
 _TRANSACTIONAL: Final = 0x10
@@ -74,133 +79,6 @@ _COUNT_AT: Final = 57
 _HEADER_BYTES: Final = 61
 
 
-class _Waiting:
-    """A produce that waits for its partitions."""
-
-    __slots__ = ("_answers", "_call_off", "_head", "_is_whole", "_missing", "_slot", "produce")
-
-    def __init__(
-        self,
-        produce: Produce,
-        slot: Slot,
-        head: RequestHead,
-        answers: list[TopicAnswer],
-        timeout_ms: int | None,
-    ) -> None:
-        self.produce: Final = produce
-        self._slot: Final = slot
-        self._head: Final = head
-        self._answers: Final = answers
-        # Partitions that have not answered, by their place in the answers.
-        self._missing: dict[tuple[int, int], _PartitionWaiter] = {}
-        # Every partition was looked at: whoever is missing now is all there is to wait for.
-        self._is_whole = False
-        produce.metrics.waiting_produces += 1
-        slot.waits_us = produce.now_us()
-        self._call_off: Callable[[], object] | None = None
-        if timeout_ms is not None:
-            # Also a time-out of nothing lets what is already done be told.
-            self._call_off = produce.deadlines.add(self, timeout_ms)
-
-    def expect(
-        self, place: tuple[int, int], replica: Replica, end_offset: Offset
-    ) -> _PartitionWaiter:
-        waiter = _PartitionWaiter(self, place, replica, end_offset)
-        self._missing[place] = waiter
-        return waiter
-
-    def settle(self, place: tuple[int, int], error: RequestError | None) -> None:
-        if self._missing.pop(place, None) is None:
-            return
-        if error is not None:
-            topic, index = place
-            answers = self._answers[topic][2]
-            answers[index] = refused(answers[index].index, error)
-        if self._is_whole and not self._missing:
-            self._finish()
-
-    def seal(self) -> None:
-        """Nobody else will be expected. Some may have come already, while the others were asked."""
-        self._is_whole = True
-        if not self._missing:
-            self._finish()
-
-    def _finish(self) -> None:
-        self.produce.metrics.waiting_produces -= 1
-        if self._call_off is not None:
-            self._call_off()
-        self.produce.answer(self._slot, self._head, self._answers)
-
-    def time_is_up(self) -> None:
-        """Say so for what is held here and not committed. Our own disk is always waited for."""
-        self._call_off = None
-        for waiter in tuple(self._missing.values()):
-            waiter.give_up()
-
-
-class _PartitionWaiter:
-    """One partition of a waiting produce. Told once; the replica may keep it for longer."""
-
-    __slots__ = ("_end_offset", "_place", "_replica", "_waiting")
-
-    def __init__(
-        self, waiting: _Waiting, place: tuple[int, int], replica: Replica, end_offset: Offset
-    ) -> None:
-        self._waiting: _Waiting | None = waiting
-        self._place: Final = place
-        self._replica: Final = replica
-        self._end_offset: Final = end_offset
-
-    def reached(self) -> None:
-        if self._waiting is None:
-            return
-        try:
-            self._waiting.produce.require_standing(self._replica)
-        except RequestError as refusal:
-            self.settle(refusal)
-        else:
-            self.settle(None)
-
-    def failed(self, error: StorageError | RequestError) -> None:
-        self.settle(as_request_error(error))
-
-    def settle(self, error: RequestError | None) -> None:
-        # What is never committed is waited for until another one leads: the client is gone then.
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None:
-            waiting.settle(self._place, error)
-
-    def refusal_of_all(self) -> ErrorCode | None:
-        return self._replica.refusal_of_all()
-
-    def give_up(self) -> None:
-        late = _LateWaiter(self)
-        if self._replica.when_held(self._end_offset, late):
-            late.reached()
-
-
-class _LateWaiter:
-    """A partition whose time is up: told as soon as this replica holds it (U1).
-
-    If it is committed by then, that is told instead.
-    """
-
-    __slots__ = ("_waiter",)
-
-    def __init__(self, waiter: _PartitionWaiter) -> None:
-        self._waiter: Final = waiter
-
-    def reached(self) -> None:
-        if self._waiter.refusal_of_all() is ErrorCode.NOT_ENOUGH_REPLICAS:
-            code, why = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "too few are in sync by now"
-        else:
-            code, why = ErrorCode.REQUEST_TIMED_OUT, "that it is committed was not seen in time"
-        self._waiter.settle(RequestError(code, f"The batch is written here; {why}."))
-
-    def failed(self, error: StorageError | RequestError) -> None:
-        self._waiter.failed(error)
-
-
 class Produce:
     """Serves Produce for one broker."""
 
@@ -211,6 +89,8 @@ class Produce:
         self._times: Final = broker.metrics.requests[PRODUCE.name]
         self.deadlines: Final = Deadlines(broker.clock.monotonic_ms)
         self.now_us: Final = broker.clock.monotonic_us
+        # Kept, so that a task that nobody waits for is not forgotten half-way.
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
 
     def require_standing(self, replica: Replica) -> None:
         require_standing(self._broker, replica)
@@ -222,19 +102,78 @@ class Produce:
             answers = self._refuse_all(request, _bad_acks(request.acks))
             self.answer(connection.open_slot(len(frame)), head, answers)
             return
-        now_ms = self._clock.now_ms()
+        if request.transactional_id is not None:
+            questions = questions_of(self._broker, request)
+            if questions:
+                self._serve_later(connection, head, frame, questions)
+                return
         if request.acks == ACKS_NONE:
-            self._serve_without_answer(connection, version, request, now_ms)
+            self._serve_without_answer(connection, version, request)
             return
-        slot = connection.open_slot(len(frame))
+        self._serve(connection.open_slot(len(frame)), head, request)
+
+    def _serve(
+        self,
+        slot: Slot,
+        head: RequestHead,
+        request: ProduceRequest,
+        refusals: Refusals = _NO_REFUSALS,
+    ) -> None:
         answers = list[TopicAnswer]()
         ends = list[tuple[tuple[int, int], Replica, Offset]]()
         for topic in request.topics:
-            self._append_topic(version, request, topic, now_ms, answers, ends)
+            self._append_topic(head.api_version, request, topic, answers, ends, refusals)
         if not ends:
             self.answer(slot, head, answers)
             return
         self._wait(slot, head, request, answers, ends)
+
+    def _serve_later(
+        self, connection: Connection, head: RequestHead, frame: memoryview, questions: Questions
+    ) -> None:
+        """Ask the coordinator, and serve then; whatever comes behind waits for that."""
+        # A copy: the frame is lent only until this returns.
+        copy = memoryview(bytes(frame))
+        request = decode_produce(head.api_version, copy, head.body_at)
+        slot = None if request.acks == ACKS_NONE else connection.open_slot(len(frame))
+        connection.begin_serial()
+        task = asyncio.get_running_loop().create_task(
+            self._asked(connection, slot, head, request, questions)
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    async def _asked(
+        self,
+        connection: Connection,
+        slot: Slot | None,
+        head: RequestHead,
+        request: ProduceRequest,
+        questions: Questions,
+    ) -> None:
+        version = head.api_version
+        try:
+            refusals = await refusals_of(
+                self._broker, request.transactional_id or "", version, questions
+            )
+            if slot is None:
+                self._serve_without_answer(connection, version, request, refusals)
+            else:
+                self._serve(slot, head, request, refusals)
+        except RefusedWithoutAcksError as error:
+            connection.close(str(error))
+        except BaseException:
+            # Without its answer nothing behind it could be answered either.
+            connection.close("a produce could not be served")
+            raise
+        finally:
+            connection.end_serial()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            what = {"message": "a produce failed", "exception": error}
+            task.get_loop().call_exception_handler(what)
 
     def _wait(
         self,
@@ -245,16 +184,14 @@ class Produce:
         ends: list[tuple[tuple[int, int], Replica, Offset]],
     ) -> None:
         is_all = request.acks == ACKS_ALL
-        waiting: _Waiting | None = None
+        waiting: Waiting | None = None
         for place, replica, end_offset in ends:
             log = replica.log
             # It was asked in this very turn whether enough are in sync, and whether it may serve.
             if (log.high_watermark if is_all else log.held_offset) >= end_offset:
                 continue
             if waiting is None:
-                waiting = _Waiting(
-                    self, slot, head, answers, request.timeout_ms if is_all else None
-                )
+                waiting = Waiting(self, slot, head, answers, request.timeout_ms if is_all else None)
             waiter = waiting.expect(place, replica, end_offset)
             if is_all:
                 outcome = replica.when_committed(end_offset, waiter)
@@ -272,9 +209,9 @@ class Produce:
         version: int,
         request: ProduceRequest,
         topic: ProduceTopic,
-        now_ms: int,
         answers: list[TopicAnswer],
         ends: list[tuple[tuple[int, int], Replica, Offset]],
+        refusals: Refusals = _NO_REFUSALS,
     ) -> None:
         name, unknown = name_of(self._broker.controller.image, topic.name, topic.topic_id)
         partitions = list[PartitionAnswer]()
@@ -292,8 +229,9 @@ class Produce:
             try:
                 _require_not_internal(name)
                 replica = led_here(self._broker, name, index)
+                _require_admitted(refusals, (name, index))
                 answer, end_offset = self._append(
-                    version, request, replica, index, records, now_ms, metrics
+                    version, request, replica, index, records, metrics
                 )
             except RequestError as refusal:
                 metrics.failed_produce += 1
@@ -314,9 +252,9 @@ class Produce:
         replica: Replica,
         index: int,
         records: memoryview | None,
-        now_ms: int,
         metrics: TopicMetrics,
     ) -> tuple[PartitionAnswer, Offset]:
+        now_ms = self._clock.now_ms()
         if records is None:
             raise RequestError(ErrorCode.INVALID_RECORD, "A partition without a batch.")
         require_standing(self._broker, replica)
@@ -340,11 +278,15 @@ class Produce:
         return answer, Offset(appended.last_offset + 1)
 
     def _serve_without_answer(
-        self, connection: Connection, version: int, request: ProduceRequest, now_ms: int
+        self,
+        connection: Connection,
+        version: int,
+        request: ProduceRequest,
+        refusals: Refusals = _NO_REFUSALS,
     ) -> None:
         answers = list[TopicAnswer]()
         for topic in request.topics:
-            self._append_topic(version, request, topic, now_ms, answers, [])
+            self._append_topic(version, request, topic, answers, [], refusals)
         self._count_errors(answers)
         for _, _, partitions in answers:
             for answer in partitions:
@@ -412,12 +354,6 @@ _BY_PRODUCER: Final = (
 )
 
 
-def refused(index: int, error: RequestError, start_offset: int = NO_OFFSET) -> PartitionAnswer:
-    return PartitionAnswer(
-        index, int(error.code), NO_OFFSET, NO_TIMESTAMP, start_offset, message=error.sentence
-    )
-
-
 def _start_told(replica: Replica | None, refusal: RequestError) -> int:
     """Return where the log starts, for a producer that may have missed it, or −1."""
     if replica is None or refusal.code not in _BY_PRODUCER:
@@ -437,12 +373,6 @@ def _too_few(replica: Replica) -> str:
     )
 
 
-def as_request_error(error: StorageError | RequestError) -> RequestError:
-    if isinstance(error, RequestError):
-        return error
-    return RequestError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-
-
 def _bad_acks(acks: int) -> RequestError:
     return RequestError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or −1, not {acks}.")
 
@@ -453,13 +383,17 @@ def _require_attributes(low_bits: int, version: int, request: ProduceRequest) ->
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd needs Produce {_ZSTD_SINCE} or later, and this is {version}.",
         )
-    if low_bits & _TRANSACTIONAL:
-        if request.transactional_id is None:
-            raise RequestError(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "A transactional batch in a request without a transactional id.",
-            )
-        raise RequestError(ErrorCode.INVALID_TXN_STATE, "Transactions are not supported yet.")
+    if low_bits & _TRANSACTIONAL and request.transactional_id is None:
+        raise RequestError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "A transactional batch in a request without a transactional id.",
+        )
+
+
+def _require_admitted(refusals: Refusals, place: Place) -> None:
+    refusal = refusals.get(place) if refusals else None
+    if refusal is not None:
+        raise RequestError(refusal.code, refusal.sentence)
 
 
 def _require_not_internal(topic: str) -> None:

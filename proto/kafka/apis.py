@@ -61,11 +61,16 @@ API_VERSIONS: Final = ApiRow(18, "ApiVersions", "api_versions", 0, 4, 3)
 CREATE_TOPICS: Final = ApiRow(19, "CreateTopics", "create_topics", 2, 7, 5)
 DELETE_TOPICS: Final = ApiRow(20, "DeleteTopics", "delete_topics", 1, 6, 4)
 DELETE_RECORDS: Final = ApiRow(21, "DeleteRecords", "delete_records", 0, 2, 2)
-# Version 6 is marked unstable in Kafka 4.3, and a Kafka node does not tell it either.
-INIT_PRODUCER_ID: Final = ApiRow(22, "InitProducerId", "init_producer_id", 0, 5, 2)
+# Version 6 is that of two phases (KIP-939); a Kafka 4.3 node has it, and does not tell it.
+INIT_PRODUCER_ID: Final = ApiRow(22, "InitProducerId", "init_producer_id", 0, 6, 2)
 OFFSET_FOR_LEADER_EPOCH: Final = ApiRow(
     23, "OffsetForLeaderEpoch", "offset_for_leader_epoch", 2, 4, 4
 )
+ADD_PARTITIONS_TO_TXN: Final = ApiRow(24, "AddPartitionsToTxn", "add_partitions_to_txn", 0, 5, 3)
+ADD_OFFSETS_TO_TXN: Final = ApiRow(25, "AddOffsetsToTxn", "add_offsets_to_txn", 0, 4, 3)
+END_TXN: Final = ApiRow(26, "EndTxn", "end_txn", 0, 5, 3)
+WRITE_TXN_MARKERS: Final = ApiRow(27, "WriteTxnMarkers", "write_txn_markers", 1, 2, 1)
+TXN_OFFSET_COMMIT: Final = ApiRow(28, "TxnOffsetCommit", "txn_offset_commit", 0, 5, 3)
 DESCRIBE_CONFIGS: Final = ApiRow(32, "DescribeConfigs", "describe_configs", 1, 4, 4)
 ALTER_CONFIGS: Final = ApiRow(33, "AlterConfigs", "alter_configs", 0, 2, 2)
 DESCRIBE_LOG_DIRS: Final = ApiRow(35, "DescribeLogDirs", "describe_log_dirs", 1, 5, 2)
@@ -81,6 +86,9 @@ UPDATE_FEATURES: Final = ApiRow(57, "UpdateFeatures", "update_features", 0, 2, 0
 DESCRIBE_CLUSTER: Final = ApiRow(60, "DescribeCluster", "describe_cluster", 0, 2, 0)
 DESCRIBE_PRODUCERS: Final = ApiRow(61, "DescribeProducers", "describe_producers", 0, 0, 0)
 UNREGISTER_BROKER: Final = ApiRow(64, "UnregisterBroker", "unregister_broker", 0, 0, 0)
+DESCRIBE_TRANSACTIONS: Final = ApiRow(65, "DescribeTransactions", "describe_transactions", 0, 0, 0)
+# Version 2 brings a pattern. Python matches by backtracking: a stranger's may take for ever.
+LIST_TRANSACTIONS: Final = ApiRow(66, "ListTransactions", "list_transactions", 0, 1, 0)
 LIST_CONFIG_RESOURCES: Final = ApiRow(74, "ListConfigResources", "list_config_resources", 0, 1, 0)
 DESCRIBE_TOPIC_PARTITIONS: Final = ApiRow(
     75, "DescribeTopicPartitions", "describe_topic_partitions", 0, 0, 0
@@ -94,11 +102,6 @@ def _later(
 
 
 SASL_HANDSHAKE: Final = _later(17, "SaslHandshake", "sasl_handshake", 0, 1, None)
-ADD_PARTITIONS_TO_TXN: Final = _later(24, "AddPartitionsToTxn", "add_partitions_to_txn", 0, 5, 3)
-ADD_OFFSETS_TO_TXN: Final = _later(25, "AddOffsetsToTxn", "add_offsets_to_txn", 0, 4, 3)
-END_TXN: Final = _later(26, "EndTxn", "end_txn", 0, 5, 3)
-WRITE_TXN_MARKERS: Final = _later(27, "WriteTxnMarkers", "write_txn_markers", 1, 2, 1)
-TXN_OFFSET_COMMIT: Final = _later(28, "TxnOffsetCommit", "txn_offset_commit", 0, 5, 3)
 DESCRIBE_ACLS: Final = _later(29, "DescribeAcls", "describe_acls", 1, 3, 2)
 CREATE_ACLS: Final = _later(30, "CreateAcls", "create_acls", 1, 3, 2)
 DELETE_ACLS: Final = _later(31, "DeleteAcls", "delete_acls", 1, 3, 2)
@@ -114,8 +117,6 @@ DESCRIBE_CLIENT_QUOTAS: Final = _later(
     48, "DescribeClientQuotas", "describe_client_quotas", 0, 1, 1
 )
 ALTER_CLIENT_QUOTAS: Final = _later(49, "AlterClientQuotas", "alter_client_quotas", 0, 1, 1)
-DESCRIBE_TRANSACTIONS: Final = _later(65, "DescribeTransactions", "describe_transactions", 0, 0, 0)
-LIST_TRANSACTIONS: Final = _later(66, "ListTransactions", "list_transactions", 0, 2, 0)
 CONSUMER_GROUP_HEARTBEAT: Final = _later(
     68, "ConsumerGroupHeartbeat", "consumer_group_heartbeat", 0, 1, 0
 )

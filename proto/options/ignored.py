@@ -31,7 +31,7 @@ class WithoutRow:
 _THREADS: Final = "a node is one process with one event loop, and has no pools of threads to size"
 _FLUSH: Final = "ottla.durability decides when bytes are synced"
 _TIERED: Final = "there is no remote storage"
-_TRANSACTIONS: Final = "there are no transactions yet"
+_TRANSACTIONS: Final = "the transaction coordinator chooses this itself"
 _SHARE: Final = "there are no share groups yet"
 _QUORUM: Final = "the quorum keeps its own time"
 _METRICS: Final = "metrics are always served on the HTTP listener"
@@ -208,7 +208,13 @@ NODE: Final = (
     ),
     WithoutRow(("group.share.", "share."), _SHARE),
     WithoutRow(
-        ("transaction.", "transactional.id.expiration.ms", "producer.id.quota."), _TRANSACTIONS
+        (
+            "transaction.partition.verification.enable",
+            "transaction.state.log.load.buffer.size",
+            "add.partitions.to.txn.",
+            "producer.id.quota.",
+        ),
+        _TRANSACTIONS,
     ),
     WithoutRow(("remote.", "log.local.retention.ms", "log.local.retention.bytes"), _TIERED),
     WithoutRow(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ottla.proto.ids import INT32_MAX
-from ottla.proto.options import topic
+from ottla.proto.options import topic, transactions
 from ottla.proto.options.endpoints import (
     ADVERTISED,
     LISTENERS,
@@ -450,7 +450,7 @@ TRACE_FILE: Final = Option(
     "as JSON lines. Empty: do not.",
 )
 
-OWN_TABLE: Final[tuple[Option[Any], ...]] = rows_of(globals())
+OWN_TABLE: Final[tuple[Option[Any], ...]] = (*rows_of(globals()), *transactions.TABLE)
 
 
 def _default_for_topics(row: Option[Any]) -> Option[Any]:

@@ -84,6 +84,8 @@ def _is_looked_up(row: MetricRow) -> bool:
         *("ottla_node_", "ottla_log_size"),
         # Those of groups: tests/unit/node/kafka/test_groups.py.
         *("ottla_group_", "kafka_coordinator_", "kafka_consumergroup_"),
+        # Those of transactions: tests/unit/node/kafka/test_transactions.py.
+        "ottla_transaction",
     )
     counted = ("kafka_server_replica", "kafka_controller_controllerstats_")
     is_counted_here = row.kind == "histogram" or (

@@ -191,7 +191,7 @@ def test_the_coordinator_is_found_and_the_topic_made(version: int) -> None:
 
 
 def test_there_is_no_coordinator_of_what_is_not_there(desk: Desk) -> None:
-    assert found(desk, 6, kind=1)["error_code"] == ErrorCode.INVALID_REQUEST
+    assert found(desk, 6, kind=2)["error_code"] == ErrorCode.INVALID_REQUEST
     assert found(desk, 3, kind=7)["error_code"] == ErrorCode.INVALID_REQUEST
 
 

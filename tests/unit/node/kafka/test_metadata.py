@@ -69,12 +69,15 @@ def test_every_api_that_is_served_is_told_once_and_in_order(version: int) -> Non
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_the_level_of_kafka_and_our_own_are_told_and_transactions_are_not(version: int) -> None:
+def test_the_levels_of_kafka_and_our_own_are_told(version: int) -> None:
     answer = versions(version)
     supported = [(one.name, one.min_version, one.max_version) for one in answer.supported_features]
-    assert supported == [("metadata.version", 7, 30), ("ottla.feature.level", 1, FEATURE_LEVEL)]
+    ours = "ottla.feature.level"
+    kafkas = [("metadata.version", 7, 30), ("transaction.version", 0, 2)]
+    assert supported == [*kafkas, (ours, 1, FEATURE_LEVEL)]
     finalized = [(one.name, one.max_version_level) for one in answer.finalized_features]
-    assert finalized == [("metadata.version", 30), ("ottla.feature.level", FEATURE_LEVEL)]
+    kafkas_finalized = [("metadata.version", 30), ("transaction.version", 2)]
+    assert finalized == [*kafkas_finalized, (ours, FEATURE_LEVEL)]
     assert answer.finalized_features_epoch >= 0
 
 

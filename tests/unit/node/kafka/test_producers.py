@@ -83,10 +83,8 @@ def test_without_transactions_their_timeout_does_not_matter(desk: Desk, timeout:
 
 
 @pytest.mark.parametrize("version", range(INIT_PRODUCER_ID.low, INIT_PRODUCER_ID.high + 1))
-def test_a_transactional_id_is_refused_until_there_are_transactions(
-    desk: Desk, version: int
-) -> None:
-    refused = (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+def test_a_transactional_id_is_given_by_its_coordinator_alone(desk: Desk, version: int) -> None:
+    refused = (ErrorCode.NOT_COORDINATOR, -1, -1)
     assert begun(desk, version=version, transactional_id="tx") == refused
 
 

@@ -169,7 +169,7 @@ def test_a_file_as_kafka_ships_it_starts_a_node() -> None:
         )
     )
     told = [one for one in options.warnings if "has no effect" in one]
-    assert len(told) == 11
+    assert len(told) == 9
     assert listeners_of(options)["CLIENT"] == Address("", 9092)
     assert advertised_of(options)["INTERNAL"] == Address("localhost", 9093)
 

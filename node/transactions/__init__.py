@@ -1,0 +1,1 @@
+"""Transactions: who holds a transactional id, what belongs to its transaction, how it ends."""

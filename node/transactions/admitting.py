@@ -1,0 +1,99 @@
+"""Partitions that are led here ask the coordinator before a transaction begins in them (KIP-890).
+
+Without this, a batch that comes late would begin a transaction that nobody ever ends, and readers
+of committed records would wait in front of it for ever:
+    1. a transaction takes too long and is aborted; the marker is written
+    2. a batch of it, on its way all the time, is appended behind the marker
+
+N1  a batch begins a transaction only if the coordinator has said so, and no marker came since the
+    question (rule 64b)
+N2  a coordinator that cannot be reached admits nobody; who asks is told to try again
+
+Not here: what the log knows of it (`replication/transactions.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ottla.node.transactions.peers import Admission, Outcomes, PeerAwayError
+from ottla.node.transactions.places import partition_of
+from ottla.node.transactions.words import Place
+from ottla.proto.errors import ErrorCode
+from ottla.replication.replica import Replica
+
+if TYPE_CHECKING:
+    from ottla.node.broker import Broker
+
+# While another one takes over as the coordinator, so long is waited, and so often it is looked.
+PATIENCE_S: Final = 0.5
+_LOOK_S: Final = 0.02
+# Nothing is known, and the next moment may bring it.
+_AWAY: Final = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
+
+
+async def admit(
+    broker: Broker, asked: Admission, replicas: Mapping[Place, Replica]
+) -> dict[Place, ErrorCode]:
+    """Let the next batch of a producer begin a transaction in these partitions, where it may.
+
+    `asked` names no partition yet. Returns what the coordinator said of each.
+    """
+    guards = {
+        place: replica.log.producers.transactions.guard(asked.producer_id, asked.producer_epoch)
+        for place, replica in replicas.items()
+    }
+    outcomes: Outcomes = {}
+    try:
+        outcomes = await _asked(broker, replace(asked, places=tuple(replicas)))
+    finally:
+        told = dict[Place, ErrorCode]()
+        for place, guard in guards.items():
+            transactions = replicas[place].log.producers.transactions
+            code = outcomes.get(place, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if code is not ErrorCode.NONE:
+                transactions.drop(guard)
+            elif not transactions.admit(guard):
+                # A marker came meanwhile, or another leader (N1).
+                code = ErrorCode.INVALID_TXN_STATE
+            told[place] = code
+    return told
+
+
+async def _asked(broker: Broker, asked: Admission) -> Outcomes:
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + PATIENCE_S
+    while True:
+        outcomes = await _asked_once(broker, asked)
+        is_away = any(code in _AWAY for code in outcomes.values())
+        if not is_away or loop.time() >= until_s:
+            return outcomes
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _asked_once(broker: Broker, asked: Admission) -> Outcomes:
+    info = broker.transactions.topic.known
+    if info is None:
+        # Whoever has a transactional id has looked for its coordinator before.
+        return _all(asked.places, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    index = partition_of(asked.transactional_id, len(info.partitions))
+    leader = info.partitions[index].leader
+    if leader is None:
+        return _all(asked.places, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if leader == broker.node_id:
+        return await broker.transactions.admit(asked)
+    try:
+        return await broker.peers.admit(leader, asked)
+    except PeerAwayError:
+        return _all(asked.places, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def _all(places: Sequence[Place], code: ErrorCode) -> Outcomes:
+    return dict.fromkeys(places, code)

@@ -1,0 +1,1 @@
+"""Transactions over three real nodes, with clients that nobody here wrote."""

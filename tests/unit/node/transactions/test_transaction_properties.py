@@ -1,0 +1,222 @@
+"""Producers that ask anything in any order, coordinators that die, and a model beside them.
+
+The model is naive: it knows who was last told to hold the id, what became of each transaction, and
+nothing of how that is done.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from ottla.node.transactions.records import decode_value, encode_value
+from ottla.node.transactions.transaction import Transaction
+from ottla.node.transactions.words import (
+    EPOCH_MAX,
+    FOR_EVER_MS,
+    NEW_CLIENT,
+    OLD_CLIENT,
+    Decision,
+    Init,
+    NeedsId,
+    Refused,
+    State,
+    Told,
+    WriteValue,
+)
+
+PLACES = [("t", number) for number in range(4)]
+TIMEOUT_MS = 100
+Token = tuple[int, int]
+
+
+class Office(RuleBasedStateMachine):
+    """One transactional id, and everybody who wants something of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = 1_000
+        self.ids = iter(range(100, 100_000))
+        self.version = NEW_CLIENT
+        self.one = Transaction.new("x", next(self.ids), TIMEOUT_MS, self.now_ms)
+        self.log: list[bytes] = []
+        # What was answered is told when it is committed: the token that asked, and the answer.
+        self.owed: tuple[str, Token | None, bool, Told | Refused] | None = None
+        # The model: everybody who was told to hold the id, in order; the last one holds it.
+        self.tokens: list[Token] = []
+        # Whether the transaction that a token ended was committed. Only of new clients.
+        self.outcomes: dict[Token, bool] = {}
+        self.is_patient = False
+        self.decided: bool | None = None
+
+    @initialize(version=st.sampled_from((OLD_CLIENT, NEW_CLIENT)), near_end=st.booleans())
+    def choose(self, version: int, near_end: bool) -> None:
+        self.version = version
+        self._ask(lambda fresh: self.one.init(self._wish(), self.now_ms, fresh), "init", None)
+        self.the_log_answers(is_refused=False)
+        if near_end:
+            # Epochs run out soon.
+            value = decode_value(self.log[-1])
+            self.one.value = type(value)(
+                producer_id=value.producer_id,
+                producer_epoch=EPOCH_MAX - 6,
+                timeout_ms=value.timeout_ms,
+                updated_ms=value.updated_ms,
+            )
+            self.log.append(encode_value(self.one.value))
+            self.tokens = [(value.producer_id, EPOCH_MAX - 6)]
+
+    def _wish(self, **changes: Any) -> Init:
+        timeout_ms = FOR_EVER_MS if self.is_patient else TIMEOUT_MS
+        return Init(timeout_ms=timeout_ms, **changes)
+
+    def _ask(self, question: Any, kind: str, token: Token | None, is_commit: bool = False) -> None:
+        decision: Decision = question(None)
+        if isinstance(decision, NeedsId):
+            decision = question(next(self.ids))
+        assert not isinstance(decision, NeedsId)
+        is_current = token is None or (bool(self.tokens) and token == self.tokens[-1])
+        if isinstance(decision, WriteValue):
+            assert is_current, f"{kind} by {token}, which was fenced, changes something"
+            self.one.begin(decision.value)
+            self.owed = (kind, token, is_commit, decision.answer)
+        elif isinstance(decision, Told):
+            self._tell(kind, token, is_commit, decision)
+
+    def _tell(self, kind: str, token: Token | None, is_commit: bool, answer: Told) -> None:
+        if kind == "init":
+            self._held_by((answer.producer_id, answer.producer_epoch))
+        elif kind == "end" and token is not None and self.version == NEW_CLIENT:
+            known = self.outcomes.setdefault(token, is_commit)
+            assert known == is_commit, "what was told stays true"
+            self._held_by((answer.producer_id, answer.producer_epoch))
+
+    def _held_by(self, token: Token) -> None:
+        if token not in self.tokens:
+            assert all(one[0] != token[0] or one[1] < token[1] for one in self.tokens)
+            self.tokens.append(token)
+
+    # ── What may happen ───────────────────────────────────────────────────────────────────────
+
+    @rule(data=st.data(), keeps=st.booleans(), says=st.booleans())
+    def somebody_wants_the_id(self, data: Any, keeps: bool, says: bool) -> None:
+        token = data.draw(st.sampled_from(self.tokens)) if says else None
+        wish = self._wish(expected=token, keeps_prepared=keeps and self.is_patient)
+        # One that asks again with what it was before gets the same answer: no model of that here.
+        if token is None or token == self.tokens[-1]:
+            self._ask(lambda fresh: self.one.init(wish, self.now_ms, fresh), "init", None)
+
+    @rule(data=st.data(), place=st.sampled_from(PLACES))
+    def somebody_adds(self, data: Any, place: tuple[str, int]) -> None:
+        token: Token = data.draw(st.sampled_from(self.tokens))
+        producer_id, epoch = token
+        places = frozenset({place})
+        self._ask(
+            lambda _: self.one.add(producer_id, epoch, places, self.now_ms, self.version),
+            "add",
+            token,
+        )
+
+    @rule(data=st.data(), is_commit=st.booleans())
+    def somebody_ends(self, data: Any, is_commit: bool) -> None:
+        token: Token = data.draw(st.sampled_from(self.tokens))
+        producer_id, epoch = token
+        self._ask(
+            lambda fresh: self.one.end(
+                producer_id,
+                epoch,
+                self.now_ms,
+                is_commit=is_commit,
+                version=self.version,
+                fresh=fresh,
+            ),
+            "end",
+            token,
+            is_commit,
+        )
+
+    @rule()
+    def somebody_becomes_patient(self) -> None:
+        self.is_patient = not self.is_patient
+
+    @rule(ms=st.sampled_from((1, 60, 200)))
+    def time_passes(self, ms: int) -> None:
+        self.now_ms += ms
+        late = self.one.time_out(self.now_ms)
+        if late is not None:
+            assert self.one.value.timeout_ms != FOR_EVER_MS
+            self.one.begin(late.value)
+
+    @rule(is_refused=st.booleans())
+    def the_log_answers(self, is_refused: bool) -> None:
+        if self.one.pending is None:
+            return
+        if is_refused:
+            self.one.give_up()
+        else:
+            self.log.append(encode_value(self.one.pending))
+            self._note(self.one.pending.state)
+            self.one.settle()
+            if self.owed is not None and isinstance(self.owed[3], Told):
+                self._tell(*self.owed[:3], self.owed[3])
+        self.owed = None
+
+    @rule(data=st.data())
+    def a_marker_is_written(self, data: Any) -> None:
+        one = self.one
+        if one.unmarked:
+            one.marked([data.draw(st.sampled_from(sorted(one.unmarked)))])
+        if one.value.state.is_decided and not one.unmarked and one.pending is None:
+            one.begin(one.complete(self.now_ms))
+
+    @rule(is_kept=st.booleans())
+    def the_coordinator_dies(self, is_kept: bool) -> None:
+        """Whoever is next reads the log: what was on its way there may have come or not."""
+        if is_kept and self.one.pending is not None:
+            self.log.append(encode_value(self.one.pending))
+            self._note(self.one.pending.state)
+            if self.owed is not None and isinstance(self.owed[3], Told) and self.owed[0] != "add":
+                # Nobody was told, and it is so all the same.
+                self._tell(*self.owed[:3], self.owed[3])
+        self.owed = None
+        self.one = Transaction("x", decode_value(self.log[-1]))
+
+    # ── What holds ────────────────────────────────────────────────────────────────────────────
+
+    def _note(self, state: State) -> None:
+        if state.is_decided:
+            assert self.decided is None, "decided once"
+            self.decided = state.is_commit
+        elif state.is_complete:
+            assert self.decided is state.is_commit, "what is decided stays decided"
+            self.decided = None
+        else:
+            assert self.decided is None, "nothing goes on before a decision is complete"
+
+    @invariant()
+    def what_is_decided_reaches_every_partition(self) -> None:
+        one = self.one
+        if one.value.state.is_decided:
+            assert one.unmarked <= one.value.partitions
+        else:
+            assert not one.unmarked
+
+    @invariant()
+    def who_holds_the_id_can_go_on(self) -> None:
+        one = self.one
+        if self.tokens and one.pending is None and one.value.state is State.ONGOING:
+            told = one.end(
+                *one.value.holder,
+                self.now_ms,
+                is_commit=True,
+                version=self.version,
+                fresh=1,
+            )
+            assert isinstance(told, WriteValue)
+
+
+TestOffice = Office.TestCase
+TestOffice.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
