@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from ottla.clients import options as rows
@@ -23,10 +22,17 @@ from ottla.clients.connection import Connection, error_code_of
 from ottla.clients.consumer.protocol import partitions_by_topic
 from ottla.clients.consumer.record import GroupMetadata, OffsetAndMetadata
 from ottla.clients.consumer.requests import commit_errors
+from ottla.clients.dialects import (
+    ADD_PARTITIONS_MAX,
+    INIT_ROW,
+    TWO_PHASE_FROM,
+    is_second_dialect,
+    version_in,
+)
 from ottla.clients.errors import NoCommonVersionError, TransactionError, TransactionFailedError
 from ottla.clients.options import ClientOptions
 from ottla.clients.producer.prepared import PreparedTransaction
-from ottla.clients.producer.transactions import SECOND_DIALECT, Phase, Transactions
+from ottla.clients.producer.transactions import Phase, Transactions
 from ottla.clients.producer.verdicts import Step, Verdict, judge
 from ottla.clients.retrying import STALE_COORDINATOR, Backoff, is_retriable
 from ottla.proto.errors import OttlaError, RequestError
@@ -35,20 +41,11 @@ from ottla.proto.kafka.apis import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
-    INIT_PRODUCER_ID,
     TXN_OFFSET_COMMIT,
     ApiRow,
 )
 from ottla.proto.kafka.message import Message
 
-FEATURE: Final = "transaction.version"
-# The first version that knows of two phases (KIP-939). Kafka 4.3 marks it as unstable.
-TWO_PHASE_FROM: Final = 6
-INIT_ROW: Final = replace(INIT_PRODUCER_ID, high=max(INIT_PRODUCER_ID.high, TWO_PHASE_FROM))
-# Later versions are for brokers among themselves.
-_ADD_PARTITIONS_MAX: Final = 3
-# The last versions of the first dialect.
-_FIRST_DIALECT_MAX: Final = {END_TXN.key: 4, TXN_OFFSET_COMMIT.key: 4}
 _FIRST_WAIT_MS: Final = 20.0
 
 # What an answer means; it may raise instead.
@@ -112,7 +109,7 @@ class Transacting:
 
         def version_of(connection: Connection) -> int:
             nonlocal is_second
-            is_second = connection.features.get(FEATURE, 0) >= SECOND_DIALECT
+            is_second = is_second_dialect(connection.features)
             version = connection.version_of(INIT_ROW)
             if needs_two_phase and version < TWO_PHASE_FROM:
                 raise NoCommonVersionError(
@@ -173,7 +170,7 @@ class Transacting:
                 TRANSACTION_KEY_TYPE,
                 self.core.transactional_id,
                 lambda connection: min(
-                    _ADD_PARTITIONS_MAX, connection.version_of(ADD_PARTITIONS_TO_TXN)
+                    ADD_PARTITIONS_MAX, connection.version_of(ADD_PARTITIONS_TO_TXN)
                 ),
             )
         except OttlaError:
@@ -377,9 +374,7 @@ class Transacting:
     def _version_of(self, row: ApiRow) -> Callable[[Connection], int]:
         def version_of(connection: Connection) -> int:
             highest = connection.version_of(row)
-            if self.core.is_second_dialect:
-                return highest
-            return min(highest, _FIRST_DIALECT_MAX.get(row.key, highest))
+            return version_in(row, highest, is_second=self.core.is_second_dialect)
 
         return version_of
 

@@ -79,7 +79,7 @@ class AsyncTransactional(_Transactional):
         await work.send_offsets(_whole(offsets), _group(group), timeout)
 
     async def commit(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as the other
-        """Flush, and commit: all of it can be read from now on.
+        """Flush, and commit: all of it will be read, from a moment later on.
 
         Raises `TransactionAbortableError` if something of it was not written: then abort. After
         `TransactionUnknownError`, commit again.
@@ -147,7 +147,7 @@ class Transactional(_Transactional):
         self._wait_for(work.send_offsets(_whole(offsets), _group(group), timeout))
 
     def commit(self, timeout: float | None = None) -> None:
-        """Flush, and commit: all of it can be read from now on.
+        """Flush, and commit: all of it will be read, from a moment later on.
 
         Raises `TransactionAbortableError` if something of it was not written: then abort. After
         `TransactionUnknownError`, commit again.

@@ -19,9 +19,7 @@ T4  "not committed" is said only if no attempt to commit may have been taken: af
 T5  a prepared transaction is kept, whatever becomes of the producer: it is decided by whoever has
     its name
 
-Two dialects (KIP-890). In the first (`transaction.version` 0 and 1) partitions and groups are added
-by requests of their own, and one epoch serves many transactions. In the second, Produce and
-TxnOffsetCommit add them by themselves, and every end of a transaction gives a new epoch.
+The two dialects of transactions are told apart in `clients/dialects.py`.
 
 Not here: sockets and clocks (`transacting.py`); what goes out when (`sender.py`).
 """
@@ -46,8 +44,6 @@ from ottla.proto.errors import ErrorCode, ensure
 from ottla.proto.ids import TopicPartition
 
 _E: Final = ErrorCode
-# From this level of the cluster's feature `transaction.version` on, the second dialect is spoken.
-SECOND_DIALECT: Final = 2
 
 
 class Phase(StrEnum):
@@ -295,17 +291,19 @@ class Transactions:
         return verdict
 
     def _refused_end(self, verdict: Verdict, code: ErrorCode) -> NoReturn:
-        committing, doubt = self.phase is Phase.COMMITTING, self._is_in_doubt
-        if verdict is Verdict.ABORT and committing and not doubt:
+        is_commit = self.phase is Phase.COMMITTING
+        if is_commit and self._is_in_doubt:
+            self._end_for_good(
+                TransactionUnknownError(
+                    f"an attempt to commit the transaction of {self.transactional_id} got no "
+                    f"answer, and the next one: {code.sentence} ({code.name}) Whether it is "
+                    "committed is not known.",
+                    code,
+                )
+            )
+        elif is_commit and verdict is Verdict.ABORT:
             self.phase = Phase.OPEN
         self._judged(verdict, Step.END, code, "")
-        if committing and doubt and self._error is not None:
-            self._error = TransactionUnknownError(
-                f"an attempt to commit got no answer, and then: {self._error} Whether the "
-                "transaction is committed is not known.",
-                code,
-            )
-            self.phase = Phase.FATAL
         self.raise_error()
 
     def ended(self) -> None:
