@@ -42,6 +42,7 @@ from ottla.proto.options.endpoints import Address
 from ottla.proto.options.option import shown_name
 
 GROUP_KEY_TYPE: Final = 0
+TRANSACTION_KEY_TYPE: Final = 1
 _ADVICE: Final = (
     "Is a broker running there? bootstrap.servers must name the address that brokers give to "
     "clients, 9092 by default."
@@ -219,7 +220,7 @@ class ClusterClient:
         return min(self.metadata.brokers.values(), key=rank).node_id
 
     async def find_coordinator(self, key: str, key_type: int = GROUP_KEY_TYPE) -> int:
-        """Return the node id of a group's coordinator, asked for once; or raise `RequestError`."""
+        """Return the node id of a coordinator, asked for once; or raise `RequestError`."""
         fields = {"key": key, "key_type": key_type, "coordinator_keys": [key]}
         answer = await self.ask(FIND_COORDINATOR, fields)
         told = answer.get("coordinators")

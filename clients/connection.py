@@ -52,11 +52,13 @@ from ottla.proto.kafka.apis import (
     DESCRIBE_LOG_DIRS,
     DESCRIBE_PRODUCERS,
     DESCRIBE_TOPIC_PARTITIONS,
+    DESCRIBE_TRANSACTIONS,
     FETCH,
     FIND_COORDINATOR,
     LIST_CONFIG_RESOURCES,
     LIST_GROUPS,
     LIST_OFFSETS,
+    LIST_TRANSACTIONS,
     METADATA,
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
@@ -87,11 +89,13 @@ _READS: Final = frozenset(
         DESCRIBE_LOG_DIRS,
         DESCRIBE_PRODUCERS,
         DESCRIBE_TOPIC_PARTITIONS,
+        DESCRIBE_TRANSACTIONS,
         FETCH,
         FIND_COORDINATOR,
         LIST_CONFIG_RESOURCES,
         LIST_GROUPS,
         LIST_OFFSETS,
+        LIST_TRANSACTIONS,
         METADATA,
         OFFSET_FETCH,
         OFFSET_FOR_LEADER_EPOCH,
@@ -133,6 +137,8 @@ class Connection:
         self.address: Final = address
         # By API key; empty until the broker has been asked.
         self.versions: dict[int, VersionRange] = {}
+        # Levels that the whole cluster has agreed on, by the names of features.
+        self.features: dict[str, int] = {}
         self._stream: Final = stream
         self._client_id: Final = client_id
         self._request_timeout_s: Final = request_timeout_s
@@ -329,6 +335,9 @@ class Connection:
         if answer.error_code != ErrorCode.NONE:
             raise RequestError(error_code_of(answer.error_code))
         self.versions = _ranges_of(answer)
+        self.features = {
+            one.name: one.max_version_level for one in answer.get("finalized_features") or ()
+        }
 
     async def _ask_versions(self, version: int) -> Message:
         fields = {

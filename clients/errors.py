@@ -14,9 +14,15 @@ OttlaError
 ├── BufferFullError          too many records wait to be sent
 ├── SerdeError               a key or value cannot be written as bytes, or read from them
 │   └── DeserializationError   of a record at a place in a log
-└── DeliveryError            a record was not acknowledged
-    ├── DeliveryFailedError    it was surely not written
-    └── DeliveryUnknownError   it may or may not have been written
+├── DeliveryError            a record was not acknowledged
+│   ├── DeliveryFailedError    it was surely not written
+│   └── DeliveryUnknownError   it may or may not have been written
+└── TransactionError         a transaction did not go as it was asked for
+    ├── TransactionStateError      this is not the moment for it: nothing was changed
+    ├── TransactionAbortableError  it can only be aborted; the producer can go on with another
+    ├── TransactionUnknownError    it may or may not have ended: asking again tells
+    ├── ProducerFencedError        another producer has taken over; this one can only be closed
+    └── TransactionFailedError     this producer can only be closed
 
 A refusal is none of these: it is an answer, and its code is in it.
 """
@@ -106,3 +112,40 @@ class DeliveryFailedError(DeliveryError):
 
 class DeliveryUnknownError(DeliveryError):
     """The record was sent and not acknowledged: it may or may not have been written."""
+
+
+class TransactionError(OttlaError):
+    """A transaction did not go as it was asked for."""
+
+    def __init__(self, sentence: str, code: ErrorCode | None = None) -> None:
+        super().__init__(sentence)
+        # What a broker said, if one said anything.
+        self.code: Final = code
+
+
+class TransactionStateError(TransactionError):
+    """This is not the moment for it; nothing was changed."""
+
+
+class TransactionAbortableError(TransactionError):
+    """The transaction can only be aborted; after that the producer can begin another."""
+
+
+class TransactionUnknownError(TransactionError):
+    """The transaction may or may not have ended as it was decided."""
+
+
+class ProducerFencedError(TransactionError):
+    """Another producer works under this transactional id; this one can only be closed."""
+
+    def __init__(self, transactional_id: str, code: ErrorCode | None = None) -> None:
+        super().__init__(
+            f"another producer has taken over transactional.id={transactional_id}, or this one was "
+            "silent for longer than transaction.timeout.ms: nothing of it is committed any more, "
+            "and it can only be closed.",
+            code,
+        )
+
+
+class TransactionFailedError(TransactionError):
+    """This producer can do nothing more; it can only be closed."""

@@ -247,6 +247,25 @@ PARTITIONER: Final[Option[Any]] = _row(
     ),
 )
 _OBJECTS["partitioner"] = (callable, "a callable (topic, key, partition_count) -> partition")
+TRANSACTIONAL_ID: Final = _text(
+    _PRODUCER,
+    "transactional.id",
+    "",
+    "Makes the producer a transactional one. Of two with the same id the later one works on.",
+)
+TRANSACTION_TIMEOUT_MS: Final = _number(
+    _PRODUCER,
+    "transaction.timeout.ms",
+    60_000,
+    "The coordinator aborts a transaction that is open for longer.",
+    1,
+)
+TWO_PHASE_COMMIT: Final = _flag(
+    _PRODUCER,
+    "transaction.two.phase.commit.enable",
+    False,
+    "Transactions have no time-out and may be prepared, to be decided later by anybody.",
+)
 KEY_SERIALIZER: Final = _serde(Role.PRODUCER, "key.serializer", "serialize")
 VALUE_SERIALIZER: Final = _serde(Role.PRODUCER, "value.serializer", "serialize")
 
@@ -435,10 +454,28 @@ def _producer_contradictions(options: ClientOptions) -> Iterator[str]:
     if options.is_given(ENABLE_IDEMPOTENCE) and options.value_of(ENABLE_IDEMPOTENCE):
         for need in _against_idempotence(options):
             yield f"enable.idempotence=true needs {need}."
+    yield from _transactional_contradictions(options)
     delivery = options.value_of(DELIVERY_TIMEOUT_MS)
     least = options.value_of(LINGER_MS) + options.value_of(REQUEST_TIMEOUT_MS)
     if delivery < least:
         yield (
             f"delivery.timeout.ms ({delivery}) must be at least linger.ms + request.timeout.ms "
             f"({least}): raise it, or lower request.timeout.ms."
+        )
+
+
+def _transactional_contradictions(options: ClientOptions) -> Iterator[str]:
+    if not options.value_of(TRANSACTIONAL_ID):
+        if options.value_of(TWO_PHASE_COMMIT):
+            yield "transaction.two.phase.commit.enable=true needs a transactional.id."
+        return
+    if not options.value_of(ENABLE_IDEMPOTENCE):
+        yield "transactional.id needs enable.idempotence=true."
+    elif not options.is_given(ENABLE_IDEMPOTENCE):
+        for need in _against_idempotence(options):
+            yield f"transactional.id needs {need}."
+    if options.value_of(TWO_PHASE_COMMIT) and options.is_given(TRANSACTION_TIMEOUT_MS):
+        yield (
+            "transaction.timeout.ms has no meaning with transaction.two.phase.commit.enable=true: "
+            "leave one of them out."
         )

@@ -63,6 +63,9 @@ SURELY_NOT_WRITTEN: Final = frozenset(
         _E.THROTTLING_QUOTA_EXCEEDED,
         _E.PRODUCER_FENCED,
         _E.UNKNOWN_TOPIC_ID,
+        # The coordinator is asked before anything is appended (KIP-890).
+        _E.CONCURRENT_TRANSACTIONS,
+        _E.TRANSACTION_ABORTABLE,
     }
 )
 

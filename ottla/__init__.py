@@ -22,10 +22,15 @@ if TYPE_CHECKING:
     from ottla.clients.errors import DeliveryError as DeliveryError
     from ottla.clients.errors import DeliveryFailedError as DeliveryFailedError
     from ottla.clients.errors import DeliveryUnknownError as DeliveryUnknownError
+    from ottla.clients.errors import ProducerFencedError as ProducerFencedError
+    from ottla.clients.errors import TransactionAbortableError as TransactionAbortableError
+    from ottla.clients.errors import TransactionError as TransactionError
+    from ottla.clients.errors import TransactionUnknownError as TransactionUnknownError
     from ottla.clients.producer.batch import Report as Report
     from ottla.clients.producer.client import AsyncProducer as AsyncProducer
     from ottla.clients.producer.client import Producer as Producer
     from ottla.clients.producer.delivery import Delivery as Delivery
+    from ottla.clients.producer.prepared import PreparedTransaction as PreparedTransaction
     from ottla.clients.reprocessing.plan import Plan as Plan
     from ottla.clients.reprocessing.runner import AsyncRunner as AsyncRunner
     from ottla.clients.reprocessing.runner import Runner as Runner
@@ -48,13 +53,18 @@ _WHERE = {
     "NewTopic": "ottla.clients.admin.answers",
     "OffsetAndMetadata": "ottla.clients.consumer.record",
     "Plan": "ottla.clients.reprocessing.plan",
+    "PreparedTransaction": "ottla.clients.producer.prepared",
     "Producer": "ottla.clients.producer.client",
+    "ProducerFencedError": "ottla.clients.errors",
     "RebalanceListener": "ottla.clients.consumer.listener",
     "Record": "ottla.clients.consumer.record",
     "Report": "ottla.clients.producer.batch",
     "Runner": "ottla.clients.reprocessing.runner",
     "Serde": "ottla.clients.serdes",
     "TopicPartition": "ottla.proto.ids",
+    "TransactionAbortableError": "ottla.clients.errors",
+    "TransactionError": "ottla.clients.errors",
+    "TransactionUnknownError": "ottla.clients.errors",
 }
 
 

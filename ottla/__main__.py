@@ -95,11 +95,12 @@ COMMANDS: Final = {
     "topics": CommandRow(
         "ottla.clients.cli.topics", "topics", "Create, list, describe, alter and delete topics."
     ),
+    "transactions": CommandRow(
+        "ottla.clients.cli.transactions",
+        "transactions",
+        "List, describe, commit and abort transactions.",
+    ),
 }
-
-
-# Commands that other systems have and that people try. They come with what they are about.
-NOT_YET: Final = frozenset({"transactions"})
 
 
 class LazyGroup(click.Group):
@@ -129,8 +130,6 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def _told_unknown(self, name: str) -> str:
-        if name in NOT_YET:
-            return f"{name!r} is not there yet."
         # Only whoever mistypes pays for it.
         from difflib import get_close_matches
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ottla.clients.metadata import BrokerInfo
+from ottla.proto.ids import TopicPartition
 from ottla.proto.kafka.uuids import UUID
 
 
@@ -105,3 +106,59 @@ class CommittedOffset:
     offset: int
     leader_epoch: int
     metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """A transactional id, as a list of them tells of it."""
+
+    transactional_id: str
+    producer_id: int
+    # "Empty", "Ongoing", "PrepareCommit", "CompleteCommit" and so on: Kafka's words.
+    state: str
+    # Who coordinates it.
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionInfo:
+    """A transactional id, and the transaction under it if one is open."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    state: str
+    timeout_ms: int
+    # None if none is open.
+    started_ms: int | None
+    partitions: tuple[TopicPartition, ...]
+    node_id: int
+
+    @property
+    def is_open(self) -> bool:
+        return self.state == "Ongoing"
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerInfo:
+    """A producer that a partition remembers."""
+
+    producer_id: int
+    epoch: int
+    # -1 if it wrote none that is kept.
+    last_sequence: int
+    last_timestamp_ms: int
+    # Of the coordinator that ended its last transaction here; -1 if none did.
+    coordinator_epoch: int
+    # Where the transaction begins that is open here; None if none is.
+    open_since_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HangingTransaction:
+    """A transaction that is open in a partition, and that no coordinator will end."""
+
+    partition: TopicPartition
+    producer: ProducerInfo
+    # None if no coordinator knows the producer.
+    transactional_id: str | None

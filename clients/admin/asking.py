@@ -1,6 +1,6 @@
 """Asking a cluster with patience: what only looks again and again, a change at most once.
 
-Not here: what is asked (`client.py`, `groups.py`, `offsets.py`).
+Not here: what is asked (`client.py`, `groups.py`, `offsets.py`, `transactions.py`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,17 @@ from typing import Any, Final
 
 from ottla.clients import options as rows
 from ottla.clients.clock import now_ms
-from ottla.clients.cluster import ClusterClient
+from ottla.clients.cluster import GROUP_KEY_TYPE, ClusterClient
 from ottla.clients.connection import error_code_of
-from ottla.clients.errors import BrokenAnswerError, NoCommonVersionError, NotSentError
+from ottla.clients.errors import (
+    BrokenAnswerError,
+    NoCommonVersionError,
+    NoTopicError,
+    NotSentError,
+)
 from ottla.clients.retrying import STALE_COORDINATOR, Backoff, is_retriable, is_transient
 from ottla.proto.errors import ErrorCode, OttlaError, RequestError
+from ottla.proto.ids import TopicPartition
 from ottla.proto.kafka.apis import ApiRow
 from ottla.proto.kafka.message import Message
 
@@ -65,12 +71,12 @@ class Asker:
         done: Message = await self.patiently(once, lambda error: isinstance(error, NotSentError))
         return done
 
-    async def coordinator(self, group: str) -> int:
-        """Return who coordinates a group, asked until somebody does."""
+    async def coordinator(self, name: str, key_type: int = GROUP_KEY_TYPE) -> int:
+        """Return who coordinates a group, or a transactional id, asked until somebody does."""
 
         async def once() -> int:
             try:
-                return await self.cluster.find_coordinator(group)
+                return await self.cluster.find_coordinator(name, key_type)
             except RequestError as error:
                 if error.code in _LOADING:
                     raise _RefusedError(error.code, None) from None
@@ -78,6 +84,17 @@ class Asker:
 
         node_id: int = await self.patiently(once, is_transient)
         return node_id
+
+    async def leader(self, partition: TopicPartition) -> int:
+        """Return who leads a partition; in `patiently`, it is asked for until somebody does."""
+        topic = await self.cluster.topic(partition.topic, self.request_timeout_ms / 1000)
+        if not 0 <= partition.partition < len(topic.partitions):
+            raise NoTopicError(f"{partition}: it has {len(topic.partitions)} partitions.")
+        found = self.cluster.metadata.leader_of(partition.topic, partition.partition)
+        if found is None:
+            self.cluster.refresh_soon()
+            raise _RefusedError(ErrorCode.LEADER_NOT_AVAILABLE, None)
+        return found.leader
 
     async def patiently(
         self, once: Callable[[], Awaitable[Any]], may_repeat: Callable[[OttlaError], bool]

@@ -15,14 +15,19 @@ from ottla.clients.admin.answers import (
     CreatedTopic,
     GroupInfo,
     GroupListing,
+    HangingTransaction,
     NewTopic,
     OffsetInfo,
+    ProducerInfo,
+    TransactionInfo,
+    TransactionListing,
 )
 from ottla.clients.admin.asking import Outcome
 from ottla.clients.admin.client import AsyncAdmin
 from ottla.clients.consumer.record import OffsetAndMetadata
 from ottla.clients.loop_thread import LoopThread
 from ottla.clients.metadata import TopicInfo
+from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.proto.errors import RequestError
 from ottla.proto.ids import TopicPartition
 
@@ -118,3 +123,34 @@ class Admin:
         self, name: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Outcome]:
         return self._thread.run(self._admin.delete_group_offsets(name, partitions))
+
+    def list_transactions(
+        self, *, states: Iterable[str] = (), open_for_ms: int | None = None
+    ) -> list[TransactionListing]:
+        work = self._admin.list_transactions(states=states, open_for_ms=open_for_ms)
+        return self._thread.run(work)
+
+    def describe_transactions(
+        self, names: Iterable[str]
+    ) -> dict[str, TransactionInfo | RequestError]:
+        return self._thread.run(self._admin.describe_transactions(names))
+
+    def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, list[ProducerInfo] | RequestError]:
+        return self._thread.run(self._admin.describe_producers(partitions))
+
+    def hanging_transactions(
+        self, partitions: Iterable[TopicPartition], *, older_than_ms: int = 900_000
+    ) -> list[HangingTransaction]:
+        work = self._admin.hanging_transactions(partitions, older_than_ms=older_than_ms)
+        return self._thread.run(work)
+
+    def complete_transaction(self, prepared: PreparedTransaction, *, commit: bool) -> None:
+        self._thread.run(self._admin.complete_transaction(prepared, commit=commit))
+
+    def terminate_transaction(self, transactional_id: str) -> None:
+        self._thread.run(self._admin.terminate_transaction(transactional_id))
+
+    def abort_transaction(self, partition: TopicPartition, producer: ProducerInfo) -> None:
+        self._thread.run(self._admin.abort_transaction(partition, producer))

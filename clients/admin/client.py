@@ -1,4 +1,4 @@
-"""`AsyncAdmin`: makes, changes and describes topics, options, groups and offsets.
+"""`AsyncAdmin`: makes, changes and describes topics, options, groups, offsets and transactions.
 
     async with AsyncAdmin({"bootstrap.servers": "localhost:9092"}) as admin:
         await admin.create_topics([NewTopic("orders", partitions=3, replication_factor=3)])
@@ -26,17 +26,23 @@ from ottla.clients.admin.answers import (
     CreatedTopic,
     GroupInfo,
     GroupListing,
+    HangingTransaction,
     NewTopic,
     OffsetInfo,
+    ProducerInfo,
+    TransactionInfo,
+    TransactionListing,
 )
 from ottla.clients.admin.asking import Asker, Outcome, refusal_of
 from ottla.clients.admin.groups import Groups
 from ottla.clients.admin.offsets import Offsets
+from ottla.clients.admin.transactions import Transactions
 from ottla.clients.cluster import ClusterClient
 from ottla.clients.consumer.record import OffsetAndMetadata
 from ottla.clients.errors import ClientClosedError
 from ottla.clients.metadata import BrokerInfo, MetadataCache, TopicInfo
 from ottla.clients.options import Role, read_options
+from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.proto.errors import ConfigError, ErrorCode, RequestError
 from ottla.proto.ids import TopicPartition
 from ottla.proto.kafka.apis import (
@@ -271,6 +277,45 @@ class AsyncAdmin:
     ) -> dict[TopicPartition, Outcome]:
         """Forget where a group was, in topics that none of its members reads."""
         return await Groups(self._asking()).delete_offsets(name, list(partitions))
+
+    # --- transactions ---
+
+    async def list_transactions(
+        self, *, states: Iterable[str] = (), open_for_ms: int | None = None
+    ) -> list[TransactionListing]:
+        """Return the transactional ids of all coordinators, sorted; by Kafka's names of states."""
+        return await Transactions(self._asking()).all(list(states), open_for_ms)
+
+    async def describe_transactions(
+        self, names: Iterable[str]
+    ) -> dict[str, TransactionInfo | RequestError]:
+        """Return each transactional id with its transaction."""
+        return await Transactions(self._asking()).describe(list(names))
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, list[ProducerInfo] | RequestError]:
+        """Return the producers that the leaders of partitions remember."""
+        return await Transactions(self._asking()).producers(list(partitions))
+
+    async def hanging_transactions(
+        self, partitions: Iterable[TopicPartition], *, older_than_ms: int = 900_000
+    ) -> list[HangingTransaction]:
+        """Return what is open in these partitions, and no coordinator will end."""
+        asking = Transactions(self._asking())
+        return await asking.hanging(list(partitions), older_than_ms)
+
+    async def complete_transaction(self, prepared: PreparedTransaction, *, commit: bool) -> None:
+        """Decide a prepared transaction: whoever prepared it. Asking twice is harmless."""
+        await Transactions(self._asking()).complete(prepared, commit=commit)
+
+    async def terminate_transaction(self, transactional_id: str) -> None:
+        """Abort what is open under a transactional id, prepared or not, and fence its producer."""
+        await Transactions(self._asking()).terminate(transactional_id)
+
+    async def abort_transaction(self, partition: TopicPartition, producer: ProducerInfo) -> None:
+        """Write the marker of an abort into one partition: for a hanging transaction only."""
+        await Transactions(self._asking()).abort(partition, producer)
 
     def _asking(self) -> Asker:
         if self._is_closed:

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from ottla.clients.admin.answers import OffsetInfo
 from ottla.clients.admin.asking import Asker, refusal_of, retry_on
-from ottla.clients.errors import NoTopicError, OutcomeUnknownError
-from ottla.clients.metadata import PartitionInfo
+from ottla.clients.errors import NoTopicError
 from ottla.clients.retrying import is_transient
 from ottla.proto.errors import ConfigError, ErrorCode, RequestError
 from ottla.proto.ids import TopicPartition
@@ -40,7 +39,7 @@ class Offsets:
 
     async def _at(self, partition: TopicPartition, time_ms: int) -> OffsetInfo | RequestError:
         async def once() -> OffsetInfo | RequestError:
-            leader = await self._leader(partition)
+            leader = await self._asker.leader(partition)
             fields = {
                 "replica_id": -1,
                 "isolation_level": 0,
@@ -58,7 +57,7 @@ class Offsets:
                 ],
                 "timeout": self._asker.request_timeout_ms,
             }
-            answer = await self._asker.cluster.call(leader.leader, LIST_OFFSETS, fields)
+            answer = await self._asker.cluster.call(leader, LIST_OFFSETS, fields)
             told = _only(answer.topics)
             retry_on(told.error_code)
             refusal = refusal_of(told)
@@ -77,13 +76,13 @@ class Offsets:
 
     async def _delete(self, partition: TopicPartition, offset: int) -> int | RequestError:
         async def once() -> int | RequestError:
-            leader = await self._leader(partition)
+            leader = await self._asker.leader(partition)
             wanted = [{"partition_index": partition.partition, "offset": offset}]
             fields = {
                 "topics": [{"name": partition.topic, "partitions": wanted}],
                 "timeout": self._asker.request_timeout_ms,
             }
-            answer = await self._asker.cluster.call(leader.leader, DELETE_RECORDS, fields)
+            answer = await self._asker.cluster.call(leader, DELETE_RECORDS, fields)
             told = _only(answer.topics)
             # To cut at the same offset twice is the same as once.
             retry_on(told.error_code)
@@ -100,18 +99,6 @@ class Offsets:
             return error
         except NoTopicError as error:
             return RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(error))
-
-    async def _leader(self, partition: TopicPartition) -> PartitionInfo:
-        cluster = self._asker.cluster
-        topic = await cluster.topic(partition.topic, self._asker.request_timeout_ms / 1000)
-        if not 0 <= partition.partition < len(topic.partitions):
-            raise NoTopicError(f"{partition}: it has {len(topic.partitions)} partitions.")
-        found = cluster.metadata.leader_of(partition.topic, partition.partition)
-        if found is None:
-            cluster.refresh_soon()
-            retry_on(ErrorCode.LEADER_NOT_AVAILABLE)
-            raise OutcomeUnknownError(f"{partition} has no leader.")
-        return found
 
 
 def _time_of(place: int | str) -> int:

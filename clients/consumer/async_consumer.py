@@ -42,6 +42,7 @@ from ottla.clients.consumer.reading import Reading
 from ottla.clients.consumer.record import (
     EARLIEST_TIME,
     LATEST_TIME,
+    GroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     Record,
@@ -412,14 +413,15 @@ class AsyncConsumer(Handout):
         told = self._metrics.snapshot()
         return told | {f"lag.{one}": lag for one, lag in lags.items() if lag is not None}
 
-    def group_metadata(self) -> tuple[str, int, str]:
-        """Return group id, generation and member id; -1 and "" outside of a group."""
-        member = None if self.member is None else self.member.core.member
-        return (
-            self._group_id,
-            member.generation if member else -1,
-            member.member_id if member else "",
-        )
+    def group_metadata(self) -> GroupMetadata:
+        """Return who this consumer is in its group, for `Producer.send_offsets`."""
+        identity = self.member.core.identity().values() if self.member else (self._group_id,)
+        return GroupMetadata(*identity)
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return where the program stands in each partition: what it has not been given yet."""
+        with self.bookmarks.lock:
+            return self.bookmarks.positions()
 
     # --- inside -------------------------------------------------------------------------------
 

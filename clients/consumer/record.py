@@ -46,6 +46,16 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
+class GroupMetadata(NamedTuple):
+    """Who a consumer is in its group; what a transaction needs to commit its offsets."""
+
+    group_id: str
+    # -1 and "" outside of a group.
+    generation: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
 class OffsetAndTimestamp(NamedTuple):
     """The first record at or after a time."""
 

@@ -26,7 +26,12 @@ from typing import Any, Final, Self, TypeVar
 
 from ottla.clients.consumer.async_consumer import AsyncConsumer, CommitCallback, Offsets
 from ottla.clients.consumer.listener import RebalanceListener
-from ottla.clients.consumer.record import OffsetAndMetadata, OffsetAndTimestamp, Record
+from ottla.clients.consumer.record import (
+    GroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    Record,
+)
 from ottla.clients.errors import ClientClosedError
 from ottla.clients.loop_thread import LoopThread
 from ottla.clients.metadata import PartitionInfo
@@ -224,8 +229,12 @@ class Consumer:
         """Return what this consumer counted so far, and how far it lags behind."""
         return self._async.metrics()
 
-    def group_metadata(self) -> tuple[str, int, str]:
-        """Return group id, generation and member id; -1 and "" outside of a group."""
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return where the program stands in each partition: what it has not been given yet."""
+        return self._async.positions()
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return who this consumer is in its group, for `Producer.send_offsets`."""
         return self._async.group_metadata()
 
     # --- between the threads ------------------------------------------------------------------

@@ -25,6 +25,7 @@ from ottla.clients.errors import BufferFullError, DeliveryFailedError, NoTopicEr
 from ottla.clients.producer.batch import Batch, Headers, Outcome, Report, State
 from ottla.clients.producer.partitioning import Chooser, Dice, chooser_of
 from ottla.proto.errors import ErrorCode
+from ottla.proto.ids import INT32_MAX
 
 BATCH_BYTES_MAX: Final = 1 << 20
 # The header of a batch.
@@ -110,6 +111,8 @@ class Accumulator:
         # Batches that have not ended.
         self.live: Final = dict[Batch, None]()
         self._ended = list[Batch]()
+        # Called with the outcome of a batch that is not, or perhaps not, in the log.
+        self.on_failure: Callable[[Outcome], None] | None = None
         # Set by `append` when there is news for the sender; the shell takes it away.
         self.wants_attention = False
 
@@ -289,14 +292,16 @@ class Accumulator:
         self._forget(batch)
         batch.end(outcome)
         self._ended.append(batch)
+        if outcome.state is not State.OK and self.on_failure is not None:
+            self.on_failure(outcome)
 
     def take_ended(self) -> list[Batch]:
         """Return the batches that have an outcome and were not returned before."""
         ended, self._ended = self._ended, []
         return ended
 
-    def split(self, lane: Lane, batch: Batch) -> None:
-        """Put two halves of a batch where it stood (A1)."""
+    def split(self, lane: Lane, batch: Batch, *, keep_numbers: bool = False) -> None:
+        """Put two halves of a batch where it stood (A1), on request under its numbers."""
         others = [one for one in self.live if one is not batch]
         half = len(batch.records) // 2
         places = list[tuple[Batch, int]]()
@@ -314,6 +319,9 @@ class Accumulator:
                 self.used_bytes += size
             # It takes no more: it may be too large as it is.
             part.attempts = batch.attempts
+            if keep_numbers and batch.sequence is not None:
+                before = half if parts else 0
+                part.sequence = (batch.sequence + before) & INT32_MAX
             parts.append(part)
         for part in reversed(parts):
             self.put_back(lane, part)

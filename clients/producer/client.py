@@ -15,8 +15,8 @@ Not here: how records are sent (`engine.py`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Self
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Self, TypeVar
 
 from ottla.clients import options as rows
 from ottla.clients.clock import wall_ns
@@ -27,9 +27,11 @@ from ottla.clients.options import ClientOptions, Role, read_options
 from ottla.clients.producer.batch import Headers, Report
 from ottla.clients.producer.delivery import AsyncDelivery, Delivery
 from ottla.clients.producer.engine import Engine
+from ottla.clients.producer.transactional import AsyncTransactional, Transactional
 from ottla.clients.serdes import BYTES, SERDES, Serializer
 from ottla.proto.errors import OttlaError
 
+R = TypeVar("R")
 OnDelivery = Callable[[Report], object]
 AnyHeaders = Headers | Mapping[str, bytes | None]
 
@@ -43,7 +45,7 @@ class _Writing:
         self._value: Final = _serializer(self._options.value_of(rows.VALUE_SERIALIZER))
 
 
-class AsyncProducer(_Writing):
+class AsyncProducer(_Writing, AsyncTransactional):
     """A producer on an event loop; it is made anywhere, and used on one loop until `close`."""
 
     def __init__(self, config: Mapping[str, object]) -> None:
@@ -126,8 +128,11 @@ class AsyncProducer(_Writing):
             self._engine = Engine(self._options)
         return self._engine
 
+    def _engine_at_work(self) -> Engine:
+        return self._working()
 
-class Producer(_Writing):
+
+class Producer(_Writing, Transactional):
     """A producer for threads: any of them may use it. Its own thread sends, until `close`."""
 
     def __init__(self, config: Mapping[str, object]) -> None:
@@ -202,6 +207,12 @@ class Producer(_Writing):
         except ClientClosedError:
             return
         self._thread.stop()
+
+    def _engine_at_work(self) -> Engine:
+        return self._engine
+
+    def _wait_for(self, work: Coroutine[Any, Any, R]) -> R:
+        return self._thread.run(work)
 
     def _know(self, topic: str) -> None:
         if self._thread.is_current:

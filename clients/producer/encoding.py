@@ -16,7 +16,7 @@ from crc32c import crc32c
 
 from ottla.clients.producer.batch import Entry
 from ottla.proto.records.compression import Codec, compress
-from ottla.proto.records.header import MAGIC
+from ottla.proto.records.header import MAGIC, TRANSACTIONAL_BIT
 from ottla.proto.records.varint import write_varint
 
 _TABLE_SIZE: Final = 1 << 14
@@ -47,6 +47,7 @@ def encode_batch(
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    is_transactional: bool = False,
 ) -> bytes:
     """Return one sealed batch; its offsets begin at 0, as a leader expects it."""
     base_ms = entries[0][0]
@@ -54,7 +55,7 @@ def encode_batch(
     if codec is not Codec.NONE:
         payload = compress(codec, payload, level)
     rest = _REST.pack(
-        int(codec),
+        int(codec) | TRANSACTIONAL_BIT if is_transactional else int(codec),
         len(entries) - 1,
         base_ms,
         max_ms,

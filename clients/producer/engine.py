@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from random import SystemRandom
 from typing import Any, Final
@@ -26,7 +27,7 @@ from ottla.clients import options as rows
 from ottla.clients.clock import now_ms
 from ottla.clients.cluster import ClusterClient
 from ottla.clients.connection import Connection, error_code_of
-from ottla.clients.errors import ClientClosedError, NotSentError
+from ottla.clients.errors import ClientClosedError, NotSentError, TransactionError
 from ottla.clients.metadata import NO_LEADER, TopicInfo
 from ottla.clients.options import ClientOptions
 from ottla.clients.producer import wire
@@ -34,6 +35,8 @@ from ottla.clients.producer.accumulator import Accumulator, AccumulatorSettings
 from ottla.clients.producer.batch import Batch, Headers, Report, State
 from ottla.clients.producer.encoding import encode_batch
 from ottla.clients.producer.sender import Dispatch, Sender, SenderSettings
+from ottla.clients.producer.transacting import Transacting
+from ottla.clients.producer.transactions import Transactions
 from ottla.clients.retrying import STALE_METADATA, Backoff
 from ottla.proto.errors import ErrorCode, OttlaError, RemoteProtocolError
 from ottla.proto.kafka.apis import INIT_PRODUCER_ID, PRODUCE
@@ -55,7 +58,16 @@ class Engine:
         self.accumulator: Final = Accumulator(
             _accumulator_settings(options), SystemRandom().randrange
         )
-        self.sender: Final = Sender(_sender_settings(options), self.accumulator)
+        transactional_id = options.value_of(rows.TRANSACTIONAL_ID)
+        self._transactions: Final = (
+            Transactions(transactional_id, is_two_phase=options.value_of(rows.TWO_PHASE_COMMIT))
+            if transactional_id
+            else None
+        )
+        self.transacting: Final = (
+            None if self._transactions is None else Transacting(self._transactions, self, options)
+        )
+        self.sender: Final = Sender(_sender_settings(options), self.accumulator, self._transactions)
         self.max_block_s: Final = options.value_of(rows.MAX_BLOCK_MS) / 1000
         self._loop: Final = asyncio.get_running_loop()
         self._codec: Final = _codec_of(options.value_of(rows.COMPRESSION_TYPE))
@@ -64,6 +76,7 @@ class Engine:
         self._acks: Final = options.value_of(rows.ACKS)
         self._timeout_ms: Final = options.value_of(rows.REQUEST_TIMEOUT_MS)
         self._tasks: Final = set[asyncio.Task[None]]()
+        self._requests: Final = set[asyncio.Task[None]]()
         # Whose connection is being made, and what else runs at most once at a time.
         self._under_way: Final = set[object]()
         self._timer: asyncio.TimerHandle | None = None
@@ -91,6 +104,8 @@ class Engine:
         with self.lock:
             if self.is_closed:
                 raise ClientClosedError(_CLOSED)
+            if self._transactions is not None:
+                self._transactions.require_open()
             place = accumulator.append(
                 topic,
                 key,
@@ -140,15 +155,28 @@ class Engine:
             self._flushes -= 1
             self.sender.is_flushing = self._flushes > 0
 
+    async def settle(self) -> None:
+        """Return when no request with records is unanswered."""
+        while self._requests:
+            await asyncio.wait(self._requests)
+
+    def has_live(self) -> bool:
+        """Whether a record has no outcome yet."""
+        return bool(self.accumulator.live)
+
     async def close(self, timeout_s: float | None) -> None:
-        """Flush for so long, give the rest up, and end every connection."""
+        """Flush for so long, give the rest up, and end every connection.
+
+        A transaction that is open is aborted; one that is prepared, or being committed, is kept.
+        """
         if self.is_closed:
             return
-        try:
+        with suppress(TimeoutError, TransactionError, NotSentError):
             async with asyncio.timeout(timeout_s):
-                await self.flush()
-        except TimeoutError:
-            pass
+                if self._transactions is not None and self._transactions.has_open:
+                    await self._abort()
+                else:
+                    await self.flush()
         with self.lock:
             self.is_closed = True
             self.sender.give_up_all("the producer was closed before it was acknowledged")
@@ -160,6 +188,10 @@ class Engine:
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self.cluster.close()
+
+    async def _abort(self) -> None:
+        if self.transacting is not None:
+            await self.transacting.end(None, commit=False)
 
     def pump_soon(self) -> None:
         with self.lock:
@@ -181,12 +213,15 @@ class Engine:
             next_ms = self.sender.next_ms(moment, self._connected_leader)
             waiting = self.accumulator.waiting_topics
             needs_identity = self.sender.needs_identity
+            to_add = self._transactions is not None and bool(self._transactions.to_add)
         for request in requests:
-            self._run(self._send(request))
+            self._run(self._send(request), self._requests)
         for topic in waiting:
             self._once(("topic", topic), partial(self._wait_for_topic, topic))
         if needs_identity:
             self._once("identity", self._ask_identity)
+        if to_add and self.transacting is not None:
+            self._once("partitions", self.transacting.add_partitions)
         self._set_alarm(next_ms, moment)
         self._tell_ended()
 
@@ -213,10 +248,11 @@ class Engine:
 
     # --- tasks ---
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run(self, work: Coroutine[Any, Any, None], *also: set[asyncio.Task[None]]) -> None:
         task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        for among in (self._tasks, *also):
+            among.add(task)
+            task.add_done_callback(among.discard)
 
     def _once(self, key: object, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run something unless it runs already, and look again when it has ended."""
@@ -296,10 +332,20 @@ class Engine:
         if connection is None:
             raise NotSentError(f"the connection to broker {request.node_id} broke.")
         ids = self._topic_ids(batches)
-        version = wire.version_for(connection.version_of(PRODUCE), ids)
+        core = self._transactions
+        version = wire.version_for(
+            connection.version_of(PRODUCE),
+            ids,
+            is_first_dialect=core is not None and not core.is_second_dialect,
+        )
         contents = [(batch, self._encode(batch)) for batch in batches]
         body = wire.encode_produce(
-            version, contents, ids, acks=self._acks, timeout_ms=self._timeout_ms
+            version,
+            contents,
+            ids,
+            acks=self._acks,
+            timeout_ms=self._timeout_ms,
+            transactional_id=None if core is None else core.transactional_id,
         )
         self._note_request(batches, len(body))
         if self._acks == 0:
@@ -342,6 +388,7 @@ class Engine:
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=sequence,
+            is_transactional=self._transactions is not None,
         )
 
     def _lost(self, request: Dispatch, sentence: str, *, sent: bool) -> None:

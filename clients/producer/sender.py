@@ -10,7 +10,9 @@ S4  a number that was given to a batch which is not in the log, or perhaps is no
     lane is drained, and begins again at 0 under the next epoch; each partition counts for itself
 S5  the first batch of a count goes alone. Kafka takes any number from a producer it has not heard
     of: behind a first batch that was refused the second would be taken, and the order be lost
-S6  every batch ends by `delivery_timeout_ms`, in flight or not. What may have been written ends as
+S6  in a transaction nothing begins to count again by itself: what is lost breaks the transaction,
+    and then nothing that waits is sent any more
+S7  every batch ends by `delivery_timeout_ms`, in flight or not. What may have been written ends as
     unknown, and only what surely was not as failed (P7)
 
 What a refusal does:
@@ -36,12 +38,15 @@ from typing import Final, NamedTuple
 
 from ottla.clients.producer.accumulator import Accumulator, Lane
 from ottla.clients.producer.batch import Batch, Outcome, State
+from ottla.clients.producer.transactions import Transactions
 from ottla.clients.retrying import backoff_ms, is_retriable, may_be_written
 from ottla.proto.errors import ErrorCode, ensure
 from ottla.proto.ids import INT32_MAX
 
 EPOCH_MAX: Final = (1 << 15) - 1
 _E: Final = ErrorCode
+# The markers of the transaction before are written soon.
+_PAUSE_MS: Final = 20.0
 _LOST_COUNT: Final = frozenset(
     {
         _E.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -89,9 +94,17 @@ class Dispatch(NamedTuple):
 class Sender:
     """The way of every batch from its lane into a log."""
 
-    def __init__(self, settings: SenderSettings, accumulator: Accumulator) -> None:
+    def __init__(
+        self,
+        settings: SenderSettings,
+        accumulator: Accumulator,
+        transactions: Transactions | None = None,
+    ) -> None:
         self.settings: Final = settings
         self._accumulator: Final = accumulator
+        self._transactions: Final = transactions
+        if transactions is not None:
+            accumulator.on_failure = _tells(transactions)
         self._lanes: Final = dict[Batch, Lane]()
         self._in_flight: Final = dict[int, int]()
         # Id and epoch, given by a broker.
@@ -105,7 +118,10 @@ class Sender:
     def needs_identity(self) -> bool:
         """Whether a broker must be asked for an id before anything can be sent."""
         return (
-            self.settings.is_idempotent and self.identity is None and bool(self._accumulator.busy)
+            self._transactions is None
+            and self.settings.is_idempotent
+            and self.identity is None
+            and bool(self._accumulator.busy)
         )
 
     def in_flight(self, node_id: int) -> int:
@@ -116,6 +132,8 @@ class Sender:
     def collect(self, now_ms: float, leader_of: LeaderOf) -> list[Dispatch]:
         """Return the requests that may go now; their batches are in flight from here on."""
         self._expire(now_ms)
+        if self._transactions is not None and self._transactions.is_broken:
+            self._give_up_queued("the transaction of it is aborted")
         chosen = dict[int, list[Lane]]()
         room = dict[int, int]()
         for lane in tuple(self._accumulator.busy):
@@ -151,7 +169,10 @@ class Sender:
     def _may_send(self, lane: Lane, now_ms: float) -> bool:
         if not lane.queue or now_ms < lane.retry_at_ms:
             return False
-        if self.settings.is_idempotent:
+        if self._transactions is not None:
+            if not self._may_join(lane, self._transactions):
+                return False
+        elif self.settings.is_idempotent:
             if self.identity is None:
                 return False
             if lane.needs_reset and (not self._reset(lane) or not lane.queue):
@@ -159,6 +180,18 @@ class Sender:
         if lane.in_flight and not self._may_follow(lane):
             return False
         return self.is_flushing or now_ms >= self._ready_ms(lane)
+
+    def _may_join(self, lane: Lane, transactions: Transactions) -> bool:
+        """Whether a lane may send in the transaction that is open (S6)."""
+        identity = transactions.producer_id, transactions.epoch
+        if (lane.producer_id, lane.epoch) != identity:
+            if lane.in_flight:
+                return False
+            lane.producer_id, lane.epoch = identity
+            lane.next_sequence = 0
+            lane.needs_reset = lane.is_anchored = False
+        transactions.want(lane.topic, lane.partition)
+        return not lane.needs_reset and transactions.may_write(lane.topic, lane.partition)
 
     def _may_follow(self, lane: Lane) -> bool:
         """Whether a lane may send though something of it is in flight (S1, S2, S5)."""
@@ -255,8 +288,8 @@ class Sender:
             return
         batch.trouble = (code, f"{answer.message or code.sentence} ({code.name})")
         if code is _E.MESSAGE_TOO_LARGE and len(batch.records) > 1 and not batch.is_maybe_written:
-            lane.needs_reset = self.settings.is_idempotent
-            self._accumulator.split(lane, batch)
+            lane.needs_reset = self.settings.is_idempotent and self._transactions is None
+            self._accumulator.split(lane, batch, keep_numbers=self._transactions is not None)
         elif code in _LOST_COUNT and self.settings.is_idempotent:
             self._lost_count(lane, batch, code, now_ms)
         elif is_retriable(code):
@@ -274,7 +307,7 @@ class Sender:
             self._again(lane, batch, now_ms, wait=False)
             return
         lane.needs_reset = True
-        if batch.is_maybe_written:
+        if batch.is_maybe_written or self._transactions is not None:
             self._give_up(lane, batch)
         else:
             # This attempt was refused, and no other can be in the log: it may have a new number.
@@ -296,6 +329,8 @@ class Sender:
                 self.settings.retry_backoff_ms,
                 self.settings.retry_backoff_max_ms,
             )
+            if batch.trouble[0] is _E.CONCURRENT_TRANSACTIONS:
+                pause_ms = min(pause_ms, _PAUSE_MS)
             lane.retry_at_ms = max(lane.retry_at_ms, now_ms + pause_ms)
 
     def _reset(self, lane: Lane) -> bool:
@@ -325,7 +360,7 @@ class Sender:
     # --- ends ---
 
     def _expire(self, now_ms: float) -> None:
-        """End what is older than promised (S6)."""
+        """End what is older than promised (S7)."""
         limit_ms = now_ms - self.settings.delivery_timeout_ms
         for batch in tuple(self._accumulator.live):
             if batch.created_ms > limit_ms:
@@ -362,6 +397,19 @@ class Sender:
         lane.needs_reset = self.settings.is_idempotent
         self._end(batch, _given_up(batch))
 
+    def _give_up_queued(self, sentence: str) -> None:
+        """End everything that waits to be sent; what is in flight is waited for (S6)."""
+        for topic in self._accumulator.waiting_topics:
+            self._accumulator.give_up(topic, sentence)
+        for lane in tuple(self._accumulator.busy):
+            batches = tuple(lane.queue)
+            lane.queue.clear()
+            lane.needs_reset |= any(batch.sequence is not None for batch in batches)
+            for batch in batches:
+                batch.trouble = (batch.trouble[0], batch.trouble[1] or sentence)
+                self._end(batch, _given_up(batch))
+        self._accumulator.busy.clear()
+
     def give_up_all(self, sentence: str) -> None:
         """End everything that has not ended: the producer closes."""
         for batch in tuple(self._accumulator.live):
@@ -392,12 +440,19 @@ class Sender:
 
     def _may_wait_for_time(self, lane: Lane, leader_of: LeaderOf) -> bool:
         """Whether time alone lets this lane send: else an answer or metadata does."""
-        if self.settings.is_idempotent and self.identity is None:
+        if self._transactions is not None:
+            if not self._transactions.may_write(lane.topic, lane.partition):
+                return False
+        elif self.settings.is_idempotent and self.identity is None:
             return False
         if lane.in_flight and not self._may_follow(lane):
             return False
         node_id = leader_of(lane.topic, lane.partition)
         return node_id is not None and self.in_flight(node_id) < self.settings.max_in_flight
+
+
+def _tells(transactions: Transactions) -> Callable[[Outcome], None]:
+    return lambda outcome: transactions.record_failed(outcome.code, outcome.sentence)
 
 
 def _given_up(batch: Batch) -> Outcome:

@@ -19,6 +19,8 @@ from ottla.proto.kafka.uuids import UUID, ZERO_UUID
 
 # From here on a request names topics by their ids.
 IDS_FROM: Final = 13
+# From here on a request adds its partitions to the transaction by itself (KIP-890).
+ADDS_FROM: Final = 12
 _UNTOLD: Final = Answer(ErrorCode.UNKNOWN_SERVER_ERROR, message="the broker did not speak of it")
 
 
@@ -31,8 +33,13 @@ class Hint(NamedTuple):
     epoch: int
 
 
-def version_for(highest: int, topics: Mapping[str, UUID]) -> int:
-    """Return the version to speak: one without ids if a topic's id is not known."""
+def version_for(highest: int, topics: Mapping[str, UUID], *, is_first_dialect: bool = False) -> int:
+    """Return the version to speak: one without ids if a topic's id is not known.
+
+    In the first dialect of transactions, one that adds no partitions by itself.
+    """
+    if is_first_dialect:
+        return min(highest, ADDS_FROM - 1)
     if highest >= IDS_FROM and ZERO_UUID in topics.values():
         return IDS_FROM - 1
     return highest
@@ -45,6 +52,7 @@ def encode_produce(
     *,
     acks: int,
     timeout_ms: int,
+    transactional_id: str | None = None,
 ) -> bytes:
     """Return the body of a request with these batches, each with its bytes."""
     grouped = dict[str, list[dict[str, Any]]]()
@@ -52,7 +60,7 @@ def encode_produce(
         part = {"index": batch.partition, "records": data}
         grouped.setdefault(batch.topic, []).append(part)
     fields = {
-        "transactional_id": None,
+        "transactional_id": transactional_id,
         "acks": acks,
         "timeout": timeout_ms,
         "topic_data": [

@@ -58,10 +58,15 @@ class Broker:
 
 
 @contextmanager
-def start_broker(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Broker]:
+def start_broker(
+    folder: Path,
+    settings: Mapping[str, str] | None = None,
+    features: Mapping[str, int] | None = None,
+) -> Iterator[Broker]:
     """Yield a broker that answers, and stop it cleanly at the end of the block.
 
-    A folder that a broker has used before is taken over with what is in it.
+    A folder that a broker has used before is taken over with what is in it. Features that are not
+    named are at Kafka's own levels.
     """
     port, controller_port = reserve_ports(2)
     log_dir = folder / "data"
@@ -76,8 +81,16 @@ def start_broker(folder: Path, settings: Mapping[str, str] | None = None) -> Ite
         **(settings or {}),
     }
     properties.write_text("".join(f"{name}={value}\n" for name, value in chosen.items()))
+    levels = [
+        word
+        for name, level in (features or {}).items()
+        for word in ("--feature", f"{name}={level}")
+    ]
     formatted = run_tool(
-        STORAGE_TOOL, "format", "-t", CLUSTER_ID, "-c", str(properties), "--ignore-formatted"
+        STORAGE_TOOL,
+        "format",
+        *("-t", CLUSTER_ID, "-c", str(properties), "--ignore-formatted"),
+        *levels,
     )
     if formatted.returncode != 0:
         raise KafkaToolError(f"StorageTool failed:\n{formatted.stdout}{formatted.stderr}")

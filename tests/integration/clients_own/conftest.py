@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import uuid
 from collections.abc import Callable, Iterator
@@ -15,12 +16,25 @@ from ottla.clients.admin.answers import CreatedTopic, NewTopic
 from ottla.clients.admin.blocking import Admin
 from ottla.clients.metadata import TopicInfo
 from ottla.clients.producer.client import Producer
+from tests.integration.clients_own.transacting import (
+    FIRST_DIALECT,
+    Cluster,
+    MakeProducer,
+    new_name,
+    serves_transactions,
+)
+from tests.integration.clients_own.transacting import make_topic as make_txn_topic
 from tests.integration.clusters import RunningCluster, running_cluster
 from tests.integration.nodes import wait_until
 from tests.interop.broker import start_broker
 from tests.interop.kafka import class_path, missing_tools
 
 DEADLINE_S = 30.0
+# Kafka 4.3 has two phases, and does not show them by itself.
+TWO_PHASES = {
+    "unstable.api.versions.enable": "true",
+    "transaction.two.phase.commit.enable": "true",
+}
 MakeTopic = Callable[..., str]
 # Partitions, and a name if it matters.
 NamedTopic = Callable[..., str]
@@ -109,3 +123,65 @@ def new_topic(admin: Admin) -> NamedTopic:
 def producer(bootstrap: str) -> Iterator[Producer]:
     with Producer({"bootstrap.servers": bootstrap, "linger.ms": 0}) as made:
         yield made
+
+
+# --- transactions ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        "ottla",
+        pytest.param("apache-kafka", marks=pytest.mark.interop),
+        pytest.param(FIRST_DIALECT, marks=pytest.mark.interop),
+    ],
+)
+def transactional(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    if request.param == "ottla":
+        nodes: RunningCluster = request.getfixturevalue("three_nodes")
+        if not asyncio.run(serves_transactions(nodes.bootstrap)):
+            pytest.skip("our nodes do not list EndTxn in ApiVersions: no transactions yet")
+        yield Cluster(request.param, nodes.bootstrap)
+        return
+    missing = missing_tools()
+    if missing is not None:
+        pytest.skip(missing)
+    class_path()
+    settings, features = dict(TWO_PHASES), dict[str, int]()
+    if request.param == FIRST_DIALECT:
+        features = {"transaction.version": 0}
+        # So that a transaction can be made to hang.
+        settings["transaction.partition.verification.enable"] = "false"
+    folder = tmp_path_factory.mktemp(request.param)
+    with start_broker(folder, settings, features) as broker:
+        yield Cluster(request.param, broker.address)
+
+
+@pytest.fixture(scope="session")
+def txn_admin(transactional: Cluster) -> Iterator[Admin]:
+    with Admin({"bootstrap.servers": transactional.bootstrap}) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(txn_admin: Admin) -> str:
+    return make_txn_topic(txn_admin, 2)
+
+
+@pytest.fixture
+def producer_of(transactional: Cluster) -> Iterator[MakeProducer]:
+    """Return what makes producers that are closed at the end of the test."""
+    made = list[Producer]()
+
+    def make(name: str | None = None, **options: object) -> Producer:
+        given = {key.replace("_", "."): value for key, value in options.items()}
+        chosen = name or new_name()
+        config = {"bootstrap.servers": transactional.bootstrap, "linger.ms": 0, **given}
+        made.append(Producer({**config, "transactional.id": chosen}))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

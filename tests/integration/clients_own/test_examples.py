@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.integration.clients_own.transacting import Cluster
 from tests.tidy.tree import ROOT
 
 pytestmark = pytest.mark.integration
@@ -21,8 +22,21 @@ LAST_LINES = {
 }
 
 
+# The same, on clusters with transactions.
+TRANSACTIONAL = {"transactions": "100 orders became 100 invoices over 14850"}
+
+
 @pytest.mark.parametrize("name", LAST_LINES)
 def test_an_example_runs_and_says_so(bootstrap: str, name: str) -> None:
+    _run(bootstrap, name, LAST_LINES[name])
+
+
+@pytest.mark.parametrize("name", TRANSACTIONAL)
+def test_an_example_with_transactions_runs_and_says_so(transactional: Cluster, name: str) -> None:
+    _run(transactional.bootstrap, name, TRANSACTIONAL[name])
+
+
+def _run(bootstrap: str, name: str, last_line: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", f"examples.{name}", bootstrap],
         cwd=ROOT,
@@ -33,9 +47,9 @@ def test_an_example_runs_and_says_so(bootstrap: str, name: str) -> None:
         env={**os.environ, "PYTHONWARNINGS": "error"},
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1].endswith(LAST_LINES[name])
+    assert done.stdout.splitlines()[-1].endswith(last_line)
 
 
 def test_every_example_is_run_here() -> None:
     there = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"__init__"}
-    assert there == set(LAST_LINES)
+    assert there == {*LAST_LINES, *TRANSACTIONAL}
