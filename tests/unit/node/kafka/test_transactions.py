@@ -420,8 +420,8 @@ def test_offsets_of_a_group_that_was_never_added_are_refused(desk: Desk) -> None
     assert commit(desk, wrong, 5) == ErrorCode.INVALID_PRODUCER_EPOCH
     stranger = {**by, "producer_id": 77}
     assert commit(desk, stranger, 5) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    member = {"generation_id": 3, "member_id": "somebody"}
-    assert commit(desk, by, 5, **member) == ErrorCode.ILLEGAL_GENERATION
+    told = commit(desk, by, 5, generation_id=3, member_id="somebody")
+    assert told == ErrorCode.ILLEGAL_GENERATION
     assert fetched(desk, is_stable=True) == (0, -1)
 
 
