@@ -10,12 +10,12 @@ Not here: what is to be done when (`decisions.py`).
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from typing import Any, Final, Self
 
 from ottla.clients.admin.answers import NewTopic
 from ottla.clients.admin.blocking import Admin
+from ottla.clients.clock import now_ms
 from ottla.clients.consumer.sync_consumer import Consumer
 from ottla.clients.errors import ProducerFencedError
 from ottla.clients.producer.client import Producer
@@ -42,7 +42,7 @@ from ottla.proto.errors import ErrorCode, RequestError, ensure
 from ottla.proto.ids import TopicPartition
 
 LOG: Final = logging.getLogger("ottla.spark")
-_READ_S: Final = 60.0
+_READ_MS: Final = 60_000
 # Every batch writes three books and as many markers: the last one of a query is near the end.
 _BACK: Final = 64
 _BOOK_CONFIGS: Final = {
@@ -133,14 +133,16 @@ class Decider:
         self._producer.init_transactions()
 
     def _write(self, book: Book) -> None:
-        ensure(self._producer is not None, "the driver has taken over")
-        producer, (topic, partition) = self._producer, self._where
+        producer, where = self._producer, self._where
         if producer is None:
-            return
+            raise StaleRoundError("the book can be written only after taking over.")
         try:
             with producer.transaction():
                 producer.send(
-                    topic, book.to_bytes(), key=self._prefix.encode(), partition=partition
+                    where.topic,
+                    book.to_bytes(),
+                    key=self._prefix.encode(),
+                    partition=where.partition,
                 )
         except ProducerFencedError as error:
             raise StaleRoundError(
@@ -165,14 +167,14 @@ class Decider:
 
     def _last_between(self, consumer: Consumer, start: int, end: int) -> bytes | None:
         key, found = self._prefix.encode(), None
-        deadline_s = time.monotonic() + _READ_S
+        end_ms = now_ms() + _READ_MS
         consumer.seek(self._where, start)
         while consumer.position(self._where) < end:
-            if time.monotonic() > deadline_s:
+            if now_ms() > end_ms:
                 raise WriteFailedError(
-                    f"{self._where} could not be read up to {end} within {_READ_S:g} s."
+                    f"{self._where} could not be read up to {end} within {_READ_MS} ms."
                 )
-            for record in consumer.consume(500, 0.5):
+            for record in consumer.consume(500, 0.05):
                 if record.key == key and record.value is not None:
                     found = record.value
         return found
@@ -201,6 +203,6 @@ class Decider:
     def _make_topic(self) -> None:
         topic = NewTopic(self._where.topic, 1, None, dict(_BOOK_CONFIGS))
         (outcome,) = self._admin.create_topics([topic]).values()
-        if isinstance(outcome, RequestError):
-            if outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise outcome
+        refusal = outcome if isinstance(outcome, RequestError) else None
+        if refusal is not None and refusal.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise refusal

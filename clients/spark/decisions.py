@@ -214,7 +214,7 @@ def _believed(round_number: int) -> Program:
     book: Book = yield ReadBook()
     if book.round_number != round_number:
         raise StaleRoundError(
-            f"round {book.round_number} has begun since, and this is round {round_number}: only one "
+            f"round {book.round_number} has begun since, and this is round {round_number}: one "
             "query at a time writes under a transactionalIdPrefix."
         )
     return book

@@ -90,8 +90,7 @@ class _TopicWriter:
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         if self._options.prefix is None:
             with Producer(dict(self._options.client)) as producer:
-                written = self._send(producer, iterator)
-            return written
+                return self._send(producer, iterator)
         return self._write_once(iterator, self._options.prefix)
 
     def _write_once(self, iterator: Iterator[Any], prefix: str) -> Written:
