@@ -51,8 +51,15 @@ SOURCE_OPTIONS: Final = (
     "pushDownFilters",
     "kafkaConsumer.pollTimeoutMs",
 )
-SINK_OPTIONS: Final = ("topic", "includeHeaders")
+SINK_OPTIONS: Final = (
+    "topic",
+    "includeHeaders",
+    "exactlyOnce",
+    "transactionalIdPrefix",
+    "decisionsTopic",
+)
 # Spark's own, on every path.
+DECISIONS_TOPIC: Final = "ottla-spark-decisions"
 _PASSED_OVER: Final = frozenset({"path", "checkpointlocation", "queryname"})
 _ENDINGS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 # Larger fetches than a consumer's: a task reads one partition, and all of it.
@@ -71,6 +78,8 @@ _REFUSED: Final = frozenset(
         "value.serializer",
         "auto.offset.reset",
         "enable.auto.commit",
+        "transactional.id",
+        "transaction.two.phase.commit.enable",
     }
 )
 _POLL_TIMEOUT_MS: Final = 120_000
@@ -116,6 +125,10 @@ class SinkOptions:
     client: Mapping[str, str]
     # None: the column `topic` says it for each row.
     topic: str | None
+    # What the transactions of a query are called that writes exactly once; None: at least once.
+    prefix: str | None = None
+    # Where it is written down which of them count.
+    decisions_topic: str = DECISIONS_TOPIC
 
 
 class _Given:
@@ -199,9 +212,21 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
     topic = options.text("topic")
     if topic is not None and not topic.strip():
         options.problems.append("topic must not be empty; without it a column says the topic.")
+    is_once = options.flag("exactlyOnce", default=False)
+    prefix = options.text("transactionalIdPrefix")
+    if is_once and not (prefix or "").strip():
+        options.problems.append(
+            "exactlyOnce=true needs a transactionalIdPrefix: a name that no other query has, and "
+            "that this one keeps."
+        )
+    elif prefix is not None and not is_once:
+        options.problems.append("transactionalIdPrefix has a meaning with exactlyOnce=true only.")
+    if is_once and client.get("acks", "all") not in ("all", "-1"):
+        options.problems.append("exactlyOnce=true needs kafka.acks=all.")
     if options.problems:
         raise ConfigError(*options.problems)
-    return SinkOptions(client, topic)
+    where = options.text("decisionsTopic") or DECISIONS_TOPIC
+    return SinkOptions(client, topic, prefix if is_once else None, where)
 
 
 def _topics(options: _Given) -> tuple[str, ...]:

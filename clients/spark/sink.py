@@ -1,14 +1,17 @@
-"""Writes rows to topics: at least once.
+"""Writes rows to topics: at least once, or exactly once.
 
-A task sends its rows with an idempotent producer and has done its work when all are acknowledged. A
-task that Spark runs again, or a batch that a restarted stream does again, sends its rows again: the
-topic then has them twice. Exactly once needs transactions, which Ottla does not have yet; what they
-will need is here: each task reports what it wrote as a commit message, and a stream's commit is
-told the batch id.
+At least once, a task sends its rows with an idempotent producer and has done its work when all are
+acknowledged. A task that Spark runs again, or a batch that a restarted stream does again, sends its
+rows again: the topic then has them twice.
+
+Exactly once (`exactlyOnce=true`), a task sends them in a transaction, prepares it and reports its
+name; the driver decides which of them count (`decisions.py`).
 
 W1  a task succeeds only if every row of it was acknowledged as `acks` asks for
 W2  the rows of one task are sent in their order; with the same key they stay so
 W3  a column that cannot be written is refused when the query is planned
+W4  a writer begins a round when it is sent to tasks. Spark makes another one to commit with, which
+    takes the number of the round from what the tasks report
 
 Not here: options (`options.py`).
 """
@@ -16,10 +19,12 @@ Not here: options (`options.py`).
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -28,11 +33,16 @@ from pyspark.sql.datasource import (
 
 from ottla.clients.producer.batch import Report, State
 from ottla.clients.producer.client import Producer
+from ottla.clients.producer.prepared import PreparedTransaction
+from ottla.clients.spark.decider import Decider
+from ottla.clients.spark.decisions import task_id
 from ottla.clients.spark.errors import WriteFailedError
 from ottla.clients.spark.options import SinkOptions
-from ottla.proto.errors import ConfigError
+from ottla.proto.errors import ConfigError, ensure
 
 LOG: Final = logging.getLogger("ottla.spark")
+# What Spark calls the id of a stream among the properties of its tasks.
+_QUERY_ID: Final = "sql.streaming.queryId"
 # Which types a column may have, and whether it must be there.
 COLUMNS: Final = {
     "key": ("string", "binary"),
@@ -50,6 +60,10 @@ class Written(WriterCommitMessage):
     count: int = 0
     # "topic-partition" → offset of the last record.
     last_offsets: dict[str, int] = field(default_factory=dict)
+    # Exactly once: the transaction, if there was anything to write, the round and the query.
+    prepared: str | None = None
+    round_number: int = 0
+    query: str = ""
 
 
 class _TopicWriter:
@@ -60,9 +74,46 @@ class _TopicWriter:
             raise ConfigError("A topic cannot be overwritten: use mode append.")
         self._options: Final = options
         self._wants_acks: Final = options.client.get("acks") != "0"
+        # Of a batch query; a stream has an id that survives its restarts.
+        self._query: Final = uuid.uuid4().hex
+        # 0 until it has begun (W4).
+        self._round = 0
         _require_columns(schema, options.topic)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark sends the writer twice, as part of what tasks run, and by itself.
+        if self._options.prefix is not None and not self._round:
+            with Decider(self._options) as decider:
+                self._round = decider.begin()
+        return self.__dict__
+
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        if self._options.prefix is None:
+            with Producer(dict(self._options.client)) as producer:
+                return self._send(producer, iterator)
+        return self._write_once(iterator, self._options.prefix)
+
+    def _write_once(self, iterator: Iterator[Any], prefix: str) -> Written:
+        """Write in a transaction, and prepare it; one that fails is aborted by closing it."""
+        task = TaskContext.get()
+        ensure(task is not None, "rows are written in a task of Spark")
+        attempt = f"{task.partitionId()}-{task.taskAttemptId()}"
+        config = {
+            **self._options.client,
+            "transactional.id": task_id(prefix, self._round, attempt),
+            "transaction.two.phase.commit.enable": "true",
+        }
+        with Producer(config) as producer:
+            producer.init_transactions()
+            producer.begin()
+            written = self._send(producer, iterator)
+            prepared = producer.prepare()
+        written.prepared = None if prepared is None else str(prepared)
+        written.round_number = self._round
+        written.query = task.getLocalProperty(_QUERY_ID) or self._query
+        return written
+
+    def _send(self, producer: Producer, iterator: Iterator[Any]) -> Written:
         written = Written()
         problems = list[Report]()
 
@@ -77,26 +128,49 @@ class _TopicWriter:
                 last = written.last_offsets.get(place, -1)
                 written.last_offsets[place] = max(report.offset, last)
 
-        with Producer(dict(self._options.client)) as producer:
-            for batch in iterator:
-                for topic, value, key, partition, headers in _rows(batch, self._options.topic):
-                    producer.send(
-                        topic,
-                        value,
-                        key=key,
-                        partition=partition,
-                        headers=headers,
-                        on_delivery=delivered,
-                    )
-                if problems:
-                    break
-            producer.flush()
+        for batch in iterator:
+            for topic, value, key, partition, headers in _rows(batch, self._options.topic):
+                producer.send(
+                    topic,
+                    value,
+                    key=key,
+                    partition=partition,
+                    headers=headers,
+                    on_delivery=delivered,
+                )
+            if problems:
+                break
+        producer.flush()
         if problems:
             raise WriteFailedError(
                 f"{len(problems)} records were not acknowledged, the first of them for "
                 f"{problems[0].topic}: {problems[0].error}"
             )
         return written
+
+    def _decide(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
+        """See to it that these rows are committed, or those that were decided before them."""
+        written = [one for one in messages if isinstance(one, Written)]
+        if self._options.prefix is None or not written:
+            return
+        with Decider(self._options) as decider:
+            first = written[0]
+            if not decider.commit(first.round_number, first.query, batch, _prepared(written)):
+                LOG.warning("batch %d was written before; these rows of it are aborted.", batch)
+
+    def _undo(self, messages: Sequence[WriterCommitMessage | None]) -> bool:
+        """Abort these rows, unless it is decided that they count; return whether that is done."""
+        written = [one for one in messages if isinstance(one, Written)]
+        if self._options.prefix is None:
+            return False
+        if written:
+            with Decider(self._options) as decider:
+                decider.abort(written[0].round_number, _prepared(written))
+        return True
+
+
+def _prepared(written: Sequence[Written]) -> list[PreparedTransaction]:
+    return [PreparedTransaction.parse(one.prepared) for one in written if one.prepared]
 
 
 _Row = tuple[str, bytes | None, bytes | None, int | None, list[tuple[str, bytes | None]]]
@@ -146,22 +220,26 @@ class BatchWriter(_TopicWriter, DataSourceArrowWriter):
     """`df.write.format("ottla").mode("append")`."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self._decide(messages, 0)
         LOG.info("%d records were written.", _total(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        LOG.warning("the write failed; %d records of it are in the topic.", _total(messages))
+        if not self._undo(messages):
+            LOG.warning("the write failed; %d records of it are in the topic.", _total(messages))
 
 
 class StreamWriter(_TopicWriter, DataSourceStreamArrowWriter):
     """`df.writeStream.format("ottla")`."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._decide(messages, batchId)
         LOG.info("batch %d: %d records were written.", batchId, _total(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        LOG.warning(
-            "batch %d failed; %d records of it are in the topic.", batchId, _total(messages)
-        )
+        if not self._undo(messages):
+            LOG.warning(
+                "batch %d failed; %d records of it are in the topic.", batchId, _total(messages)
+            )
 
 
 def _total(messages: Sequence[WriterCommitMessage | None]) -> int:

@@ -10,7 +10,7 @@ Not here: InitProducerId (`producers.py`), offsets (`transaction_offsets.py`), l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.controller.names import is_internal
@@ -100,14 +100,12 @@ async def _added(broker: Broker, asked: Admission, version: int) -> Outcomes:
     return dict.fromkeys(asked.places, _told(code, version))
 
 
-def _wrong(broker: Broker, places: Iterable[Place], *, is_client: bool) -> dict[Place, ErrorCode]:
-    image, wrong = broker.controller.image, dict[Place, ErrorCode]()
-    for topic, index in places:
-        info = image.topic(topic)
-        if is_client and is_internal(topic):
-            wrong[topic, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif info is None or not 0 <= index < len(info.partitions):
-            wrong[topic, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def _wrong(broker: Broker, places: Sequence[Place], *, is_client: bool) -> dict[Place, ErrorCode]:
+    unknown = broker.transactions.unknown_of(places)
+    wrong = dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if is_client:
+        ours = [place for place in places if is_internal(place[0])]
+        wrong.update(dict.fromkeys(ours, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     return wrong
 
 
@@ -180,13 +178,24 @@ async def write_txn_markers(broker: Broker, request: Request) -> dict[str, Any]:
 
     Between nodes they do not come this way.
     """
-    wanted = [_wanted(one) for one in request.body.markers]
-    answers = await write_markers(broker, wanted)
+    answers = [await _written(broker, _wanted(one)) for one in request.body.markers]
     markers = [
         {"producer_id": one.producer_id, "topics": _marker_topics(one.topics, outcomes)}
         for one, outcomes in zip(request.body.markers, answers, strict=True)
     ]
     return {"markers": markers}
+
+
+async def _written(broker: Broker, wanted: WantedMarker) -> Outcomes:
+    end, info = wanted.end, broker.transactions.topic.known
+    if end.producer_id < 0 or end.producer_epoch < 0:
+        return dict.fromkeys(wanted.places, ErrorCode.INVALID_PRODUCER_EPOCH)
+    latest = max((one.leader_epoch for one in info.partitions), default=-1) if info else -1
+    if end.marker.coordinator_epoch > latest:
+        # Stricter: no coordinator has come so far, and after this one the log would hear no other.
+        return dict.fromkeys(wanted.places, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+    (outcomes,) = await write_markers(broker, [wanted])
+    return outcomes
 
 
 def _wanted(one: Message) -> WantedMarker:

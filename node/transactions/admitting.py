@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # While another one takes over as the coordinator, so long is waited, and so often it is looked.
 PATIENCE_S: Final = 0.5
 _LOOK_S: Final = 0.02
+_VOID: Final = ErrorCode.INVALID_TXN_STATE
 # Nothing is known, and the next moment may bring it.
 _AWAY: Final = (
     ErrorCode.NOT_COORDINATOR,
@@ -45,7 +46,22 @@ async def admit(
     """Let the next batch of a producer begin a transaction in these partitions, where it may.
 
     `asked` names no partition yet. Returns what the coordinator said of each.
+
+    An answer that a marker has made void is asked for again: the marker may be that of the
+    transaction before, which the coordinator has waited for itself.
     """
+    until_s = asyncio.get_running_loop().time() + PATIENCE_S
+    told, left = dict[Place, ErrorCode](), dict(replicas)
+    while left:
+        told |= await _admitted(broker, asked, left)
+        is_late = asyncio.get_running_loop().time() >= until_s
+        left = {} if is_late else {one: left[one] for one in left if told[one] is _VOID}
+    return told
+
+
+async def _admitted(
+    broker: Broker, asked: Admission, replicas: Mapping[Place, Replica]
+) -> dict[Place, ErrorCode]:
     guards = {
         place: replica.log.producers.transactions.guard(asked.producer_id, asked.producer_epoch)
         for place, replica in replicas.items()
@@ -62,7 +78,7 @@ async def admit(
                 transactions.drop(guard)
             elif not transactions.admit(guard):
                 # A marker came meanwhile, or another leader (N1).
-                code = ErrorCode.INVALID_TXN_STATE
+                code = _VOID
             told[place] = code
     return told
 

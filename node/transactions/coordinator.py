@@ -32,7 +32,7 @@ from ottla.node.transactions.places import (
 )
 from ottla.node.transactions.readings import readings_of
 from ottla.node.transactions.transaction import Transaction
-from ottla.node.transactions.words import NEW_CLIENT, Decision, Init, Refused, Told
+from ottla.node.transactions.words import NEW_CLIENT, Decision, Init, Place, Refused, Told
 from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.ids import BrokerId
 from ottla.proto.options import transactions as rows
@@ -214,11 +214,30 @@ class Transactions:
         try:
             if not asked.adds:
                 return self.verify(asked)
+            unknown = self.unknown_of(asked.places)
+            if unknown:
+                return {
+                    **dict.fromkeys(asked.places, ErrorCode.OPERATION_NOT_ATTEMPTED),
+                    **dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                }
             told = await self.add(asked, NEW_CLIENT)
             code = told.code if isinstance(told, Refused) else ErrorCode.NONE
         except RequestError as refusal:
             code = refusal.code
         return dict.fromkeys(asked.places, code)
+
+    def unknown_of(self, places: Sequence[Place]) -> list[Place]:
+        """Return those that are not there, as far as this node knows.
+
+        They are not taken into a transaction: a marker is not sent to what is not there, so a topic
+        that this node has not heard of yet would wait for its marker for ever.
+        """
+        image = self._broker.controller.image
+        counts = {
+            topic: 0 if (info := image.topic(topic)) is None else len(info.partitions)
+            for topic in {topic for topic, _ in places}
+        }
+        return [one for one in places if not 0 <= one[1] < counts[one[0]]]
 
     def all(self) -> Iterator[Transaction]:
         """Yield every id here; raises `RequestError` while some are being loaded."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.node.groups.in_transactions import end_transaction
 from ottla.node.groups.places import OFFSETS_TOPIC
@@ -27,6 +27,9 @@ from ottla.proto.records.control import EndMarker
 if TYPE_CHECKING:
     from ottla.node.broker import Broker
 
+# One that is not committed by then is sent again: others wait behind it.
+WAIT_S: Final = 2.0
+
 
 async def write_markers(broker: Broker, wanted: Sequence[WantedMarker]) -> list[Outcomes]:
     """Write markers, and return what became of each when that is known."""
@@ -39,11 +42,14 @@ async def write_markers(broker: Broker, wanted: Sequence[WantedMarker]) -> list[
 async def _write(broker: Broker, end: EndMarker, place: Place) -> ErrorCode:
     topic, index = place
     try:
-        if topic == OFFSETS_TOPIC:
-            return await _write_for_groups(broker, end, index)
-        await _write_here(broker, end, topic, index)
+        async with asyncio.timeout(WAIT_S):
+            if topic == OFFSETS_TOPIC:
+                return await _write_for_groups(broker, end, index)
+            await _write_here(broker, end, topic, index)
     except (RequestError, StorageError) as error:
         return code_of(error)
+    except TimeoutError:
+        return ErrorCode.REQUEST_TIMED_OUT
     return ErrorCode.NONE
 
 

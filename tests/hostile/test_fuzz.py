@@ -44,6 +44,7 @@ from tests.hostile.stage import (
     produce_fields,
     target,
 )
+from tests.hostile.transaction_requests import requests_of
 from tests.portion import portion
 
 pytestmark = pytest.mark.integration
@@ -215,6 +216,7 @@ REQUESTS: Final[Mapping[ApiRow, dict[str, Any]]] = {
     },
     apis.UNREGISTER_BROKER: {"broker_id": 1},
     **GROUP_REQUESTS,
+    **requests_of(TARGET),
 }
 assert set(REQUESTS) == set(API_TABLE)
 

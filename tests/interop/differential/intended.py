@@ -12,7 +12,7 @@ _REPLICAS = (
 )
 _STRICT = "bytes that no client writes are not guessed at: the connection is closed"
 _TWICE = "what is asked for twice is done and answered twice; Kafka keeps one, without a word"
-_LATER = "only what this node serves is told: transactions and others come later"
+_LATER = "only what this node serves is told: the new group protocols and others come later"
 _IN_THE_ANSWER = "a topic of the request is in the answer"
 
 _EVERYWHERE: Final = (
@@ -83,18 +83,6 @@ _PRODUCE: Final = (
         "0.responses.0.partition_responses.0.*",
         "-1 says that there is no producer id, so a batch with one cannot be meant",
         ours=frozenset({"47 invalid_producer_epoch", -1}),
-    ),
-    Intended(
-        "Produce: a transactional batch",
-        "*.error_code",
-        "there are no transactions yet",
-        ours="48 invalid_txn_state",
-    ),
-    Intended(
-        "InitProducerId: a transactional id*",
-        "0.error_code",
-        "there are no transactions yet",
-        ours="35 unsupported_version",
     ),
 )
 

@@ -42,6 +42,7 @@ from ottla.proto.kafka.apis import (
     UPDATE_FEATURES,
     ApiRow,
 )
+from tests.hostile.transaction_requests import requests_of
 from tests.interop.differential.messages import Fields
 
 MISSING: Final = "missing"
@@ -189,4 +190,5 @@ EXAMPLES: Final[Mapping[ApiRow, Fields]] = {
         "group_id": MISSING,
         "topics": [{"name": MISSING, "partitions": [{"partition_index": 0}]}],
     },
+    **requests_of(MISSING),
 }

@@ -23,6 +23,9 @@ from ottla.node.kafka import (
     logdirs,
     offsets,
     producers,
+    transaction_admin,
+    transaction_offsets,
+    transactions,
 )
 from ottla.node.kafka.producers import ProducerIds
 from ottla.node.kafka.requests import Handler, Request
@@ -72,14 +75,24 @@ HANDLERS: dict[ApiRow, Handler] = {
     apis.LIST_GROUPS: group_admin.list_groups,
     apis.DESCRIBE_GROUPS: group_admin.describe_groups,
     apis.DELETE_GROUPS: group_admin.delete_groups,
+    apis.ADD_PARTITIONS_TO_TXN: transactions.add_partitions_to_txn,
+    apis.ADD_OFFSETS_TO_TXN: transactions.add_offsets_to_txn,
+    apis.END_TXN: transactions.end_txn,
+    apis.WRITE_TXN_MARKERS: transactions.write_txn_markers,
+    apis.TXN_OFFSET_COMMIT: transaction_offsets.txn_offset_commit,
+    apis.DESCRIBE_TRANSACTIONS: transaction_admin.describe_transactions,
+    apis.LIST_TRANSACTIONS: transaction_admin.list_transactions,
 }
 
 
 class StillClock(Clock):
-    """Every record is written at the same moment."""
+    """Every record is written at the same moment, unless a test moves it."""
+
+    def __init__(self) -> None:
+        self.moved_ms = 0
 
     def now_ms(self) -> int:
-        return NOW_MS
+        return NOW_MS + self.moved_ms
 
 
 class Desk:
@@ -203,10 +216,13 @@ def open_desk(place: Place | None = None, **flags: str) -> Iterator[Desk]:
         runner.run(reconcile.begin(controller.image, report.damaged))
         controller.watch(reconcile.obey)
         controller.watch(broker.groups.obey)
+        controller.watch(broker.transactions.obey)
         runner.run(broker.groups.obey(controller.image))
+        runner.run(broker.transactions.obey(controller.image))
         try:
             yield Desk(broker, runner, door)
         finally:
             runner.run(broker.groups.stop())
+            runner.run(broker.transactions.stop())
             runner.run(replicas.close())
             manager.close(broker_epoch=1)

@@ -1,0 +1,208 @@
+"""Does what the programs of `decisions.py` ask for: on the driver, with clients of its own.
+
+C1  who reads the book has taken over before, so that the last stable offset is the end of it
+C2  an abort of what has ended already is no failure; a commit of what was aborted is one, and says
+    which rows are missing
+
+Not here: what is to be done when (`decisions.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Final, Self
+
+from ottla.clients.admin.answers import NewTopic
+from ottla.clients.admin.blocking import Admin
+from ottla.clients.clock import now_ms
+from ottla.clients.consumer.sync_consumer import Consumer
+from ottla.clients.errors import ProducerFencedError
+from ottla.clients.producer.client import Producer
+from ottla.clients.producer.prepared import PreparedTransaction
+from ottla.clients.spark.decisions import (
+    Book,
+    Effect,
+    End,
+    ListOpen,
+    Program,
+    ReadBook,
+    StaleRoundError,
+    TakeOver,
+    Terminate,
+    WriteBook,
+    abort_batch,
+    begin_round,
+    commit_batch,
+    driver_id,
+)
+from ottla.clients.spark.errors import WriteFailedError
+from ottla.clients.spark.options import SinkOptions
+from ottla.proto.errors import ErrorCode, RequestError, ensure
+from ottla.proto.ids import TopicPartition
+
+LOG: Final = logging.getLogger("ottla.spark")
+_READ_MS: Final = 60_000
+# Every batch writes three books and as many markers: the last one of a query is near the end.
+_BACK: Final = 64
+_BOOK_CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.ms": "600000",
+}
+_ENDED: Final = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    }
+)
+
+
+class Decider:
+    """The driver's end of a sink that writes exactly once; opened for one program, and closed."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        ensure(options.prefix is not None, "the sink writes exactly once")
+        self._prefix: Final = options.prefix or ""
+        self._client: Final = dict(options.client)
+        self._where: Final = TopicPartition(options.decisions_topic, 0)
+        address = {"bootstrap.servers": self._client["bootstrap.servers"]}
+        self._address: Final = address
+        self._admin: Final = Admin(address)
+        self._producer: Producer | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._producer is not None:
+            self._producer.close()
+        self._admin.close()
+
+    def begin(self) -> int:
+        """Begin a round; return its number."""
+        self._make_topic()
+        number: int = self.run(begin_round(self._prefix))
+        return number
+
+    def commit(
+        self, number: int, query: str, batch: int, prepared: Sequence[PreparedTransaction]
+    ) -> bool:
+        """Decide a batch; return whether these rows count, and not those of an earlier round."""
+        is_new: bool = self.run(commit_batch(self._prefix, number, query, batch, prepared))
+        return is_new
+
+    def abort(self, number: int, prepared: Sequence[PreparedTransaction]) -> None:
+        self.run(abort_batch(self._prefix, number, prepared))
+
+    def run(self, program: Program) -> Any:
+        """Do what the program asks for, and return what it returns."""
+        answer: Any = None
+        while True:
+            try:
+                effect = program.send(answer)
+            except StopIteration as end:
+                return end.value
+            answer = self._do(effect)
+
+    def _do(self, effect: Effect) -> Any:
+        match effect:
+            case TakeOver():
+                self._take_over()
+            case ReadBook():
+                return self._read()
+            case WriteBook(book):
+                self._write(book)
+            case End(prepared, commit):
+                self._end(prepared, commit=commit)
+            case ListOpen():
+                listed = self._admin.list_transactions(states=["Ongoing"])
+                return [one.transactional_id for one in listed]
+            case Terminate(name):
+                self._terminate(name)
+        return None
+
+    def _take_over(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+        name = {"transactional.id": driver_id(self._prefix)}
+        self._producer = Producer({**self._client, "linger.ms": "0", **name})
+        self._producer.init_transactions()
+
+    def _write(self, book: Book) -> None:
+        producer, where = self._producer, self._where
+        if producer is None:
+            raise StaleRoundError("the book can be written only after taking over.")
+        try:
+            with producer.transaction():
+                producer.send(
+                    where.topic,
+                    book.to_bytes(),
+                    key=self._prefix.encode(),
+                    partition=where.partition,
+                )
+        except ProducerFencedError as error:
+            raise StaleRoundError(
+                f"another driver has taken over transactionalIdPrefix={self._prefix}: only one "
+                "query at a time writes under it."
+            ) from error
+
+    def _read(self) -> Book:
+        """Return the last book of this prefix (C1)."""
+        config = {**self._address, "isolation.level": "read_committed"}
+        with Consumer({**config, "enable.auto.commit": "false"}) as consumer:
+            consumer.assign([self._where])
+            begin = consumer.beginning_offsets([self._where])[self._where]
+            end = consumer.end_offsets([self._where])[self._where]
+            back = _BACK
+            while True:
+                start = max(begin, end - back)
+                found = self._last_between(consumer, start, end)
+                if found is not None or start == begin:
+                    return Book() if found is None else Book.from_bytes(found)
+                back *= 8
+
+    def _last_between(self, consumer: Consumer, start: int, end: int) -> bytes | None:
+        key, found = self._prefix.encode(), None
+        end_ms = now_ms() + _READ_MS
+        consumer.seek(self._where, start)
+        while consumer.position(self._where) < end:
+            if now_ms() > end_ms:
+                raise WriteFailedError(
+                    f"{self._where} could not be read up to {end} within {_READ_MS} ms."
+                )
+            for record in consumer.consume(500, 0.05):
+                if record.key == key and record.value is not None:
+                    found = record.value
+        return found
+
+    def _end(self, prepared: PreparedTransaction, *, commit: bool) -> None:
+        try:
+            self._admin.complete_transaction(prepared, commit=commit)
+        except RequestError as error:
+            if commit:
+                raise WriteFailedError(
+                    f"{error.sentence} The decision says to commit it, so somebody else has aborted"
+                    " it: its rows are missing."
+                ) from error
+            if error.code not in _ENDED:
+                raise
+            LOG.info("nothing to abort: %s", error)
+
+    def _terminate(self, name: str) -> None:
+        try:
+            self._admin.terminate_transaction(name)
+        except RequestError as error:
+            if error.code not in _ENDED:
+                raise
+        LOG.info("%s was left open, and is aborted.", name)
+
+    def _make_topic(self) -> None:
+        topic = NewTopic(self._where.topic, 1, None, dict(_BOOK_CONFIGS))
+        (outcome,) = self._admin.create_topics([topic]).values()
+        refusal = outcome if isinstance(outcome, RequestError) else None
+        if refusal is not None and refusal.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise refusal

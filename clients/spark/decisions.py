@@ -1,0 +1,257 @@
+"""Exactly once: who decides which transactions of a query's tasks are committed, and when. A core.
+
+Sealed envelopes: every task writes its rows into a transaction of its own, prepares it and hands in
+its name. The driver writes into a book which envelopes of a batch count, and only then has them
+opened. Whoever comes after a crash reads the book first: what is in it is opened, all else is
+burned.
+
+The book is a record in a topic, replaced as a whole. It is written in transactions of the driver
+(`PREFIX/driver`), so that of two drivers the one that took over last can write, and the other
+cannot.
+
+B1  a batch is decided once: the first decision in the book stands, and rows that were written again
+    are aborted
+B2  what is decided is in the book before the first transaction of it is committed, and stays there
+    as open until the last one is
+B3  the book is believed only after taking over: then no earlier write of it is still under way
+B4  every round, which is one try of a driver at one batch, has a number larger than those before,
+    and it is part of the names of its transactions. A driver aborts only what is of its own round
+    or an older one, and never what the book says to commit
+B5  no two attempts of tasks share a transactional id: a task that comes back from the dead can
+    spoil nothing but its own transaction
+
+What crashes leave behind:
+
+| crash | who ends it |
+| --- | --- |
+| of a task, or an attempt that was not wanted | the commit of the batch, or the next round |
+| of the driver before the book is written | the next round aborts it, and does the batch again |
+| of the driver after that | the next round commits it, does the batch again, and aborts that |
+
+Programs here are generators: they yield what is to be done, and are sent what came of it.
+
+Not here: doing it (`decider.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ottla.clients.producer.prepared import PreparedTransaction
+from ottla.clients.spark.errors import WriteFailedError
+from ottla.proto.errors import ConfigError
+
+_FORMAT: Final = 1
+_DRIVER: Final = "driver"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Which transactions of a batch count."""
+
+    query: str
+    batch: int
+    prepared: tuple[PreparedTransaction, ...]
+    # Whether all of them are committed.
+    is_done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """What is known of the queries that wrote under one prefix."""
+
+    # Of the newest round; 0 before the first.
+    round_number: int = 0
+    decision: Decision | None = None
+
+    def to_bytes(self) -> bytes:
+        decided = None
+        if self.decision is not None:
+            decided = {
+                "query": self.decision.query,
+                "batch": self.decision.batch,
+                "prepared": [str(one) for one in self.decision.prepared],
+                "done": self.decision.is_done,
+            }
+        told = {"format": _FORMAT, "round_number": self.round_number, "decision": decided}
+        return json.dumps(told).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Book:
+        """Read what `to_bytes` wrote, or raise `ConfigError`."""
+        try:
+            told = json.loads(data)
+            if told["format"] != _FORMAT:
+                raise ConfigError(f"the book of decisions has format {told['format']}.")
+            decided = told["decision"]
+            decision = decided and Decision(
+                decided["query"],
+                decided["batch"],
+                tuple(map(PreparedTransaction.parse, decided["prepared"])),
+                decided["done"],
+            )
+            return cls(told["round_number"], decision)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{data[:80]!r} is no book of decisions: {error!r}.") from None
+
+
+# --- what is to be done ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """Become the driver who may write; what an older one was writing is written, or never is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBook:
+    """Return the book; an empty one if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteBook:
+    """Replace the book, or fail if another driver has taken over."""
+
+    book: Book
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Commit or abort a prepared transaction; to do it twice is harmless."""
+
+    prepared: PreparedTransaction
+    commit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListOpen:
+    """Return the transactional ids of this prefix under which a transaction is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """Abort what is open under a transactional id, and fence whoever has it."""
+
+    transactional_id: str
+
+
+Effect = TakeOver | ReadBook | WriteBook | End | ListOpen | Terminate
+Program = Generator[Effect, Any, Any]
+
+
+class StaleRoundError(WriteFailedError):
+    """Another round of this query, or another query with its prefix, has begun since."""
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def driver_id(prefix: str) -> str:
+    return f"{prefix}/{_DRIVER}"
+
+
+def task_id(prefix: str, round_number: int, attempt: str) -> str:
+    """Return the transactional id of one attempt of a task; `attempt` is unique in a round (B5)."""
+    return f"{prefix}/{round_number}/{attempt}"
+
+
+def round_of(prefix: str, transactional_id: str) -> int | None:
+    """Return which round an id belongs to; None if it is no task's."""
+    if not transactional_id.startswith(f"{prefix}/"):
+        return None
+    told, _, attempt = transactional_id.removeprefix(f"{prefix}/").partition("/")
+    return int(told) if told.isdecimal() and attempt else None
+
+
+# --- programs -------------------------------------------------------------------------------------
+
+
+def begin_round(prefix: str) -> Program:
+    """Begin a round: end what older ones left, and return the number of this one."""
+    yield TakeOver()
+    book: Book = yield ReadBook()
+    book = replace(book, round_number=book.round_number + 1)
+    yield WriteBook(book)
+    yield from _finish(book)
+    yield from _clean(prefix, book.round_number - 1, ())
+    return book.round_number
+
+
+def commit_batch(
+    prefix: str,
+    round_number: int,
+    query: str,
+    batch: int,
+    prepared: Sequence[PreparedTransaction],
+) -> Program:
+    """Decide a batch, and see to it that it is done; return whether these rows count (B1)."""
+    book: Book = yield from _believed(round_number)
+    book = yield from _finish(book)
+    is_new = not _is_decided(book.decision, query, batch)
+    if is_new:
+        book = replace(book, decision=Decision(query, batch, tuple(prepared)))
+        yield WriteBook(book)
+        book = yield from _finish(book)
+    else:
+        yield from _abort(book.decision, prepared)
+    yield from _clean(prefix, round_number, ())
+    return is_new
+
+
+def abort_batch(prefix: str, round_number: int, prepared: Sequence[PreparedTransaction]) -> Program:
+    """Abort what was written for a batch, unless it is decided already: Spark may not know that."""
+    book: Book = yield from _believed(round_number)
+    yield from _abort(book.decision, prepared)
+    yield from _clean(prefix, round_number, _kept(book.decision))
+
+
+def _believed(round_number: int) -> Program:
+    """Return the book, after taking over (B3); raise if this round is not the newest."""
+    yield TakeOver()
+    book: Book = yield ReadBook()
+    if book.round_number != round_number:
+        raise StaleRoundError(
+            f"round {book.round_number} has begun since, and this is round {round_number}: one "
+            "query at a time writes under a transactionalIdPrefix."
+        )
+    return book
+
+
+def _finish(book: Book) -> Program:
+    """Commit what is decided and not known to be committed (B2); return the book."""
+    decision = book.decision
+    if decision is None or decision.is_done:
+        return book
+    for one in decision.prepared:
+        yield End(one, commit=True)
+    book = replace(book, decision=replace(decision, is_done=True))
+    yield WriteBook(book)
+    return book
+
+
+def _abort(decision: Decision | None, prepared: Iterable[PreparedTransaction]) -> Program:
+    kept = () if decision is None else decision.prepared
+    for one in prepared:
+        if one not in kept:
+            yield End(one, commit=False)
+
+
+def _clean(prefix: str, round_number: int, kept: Sequence[str]) -> Program:
+    """Abort what is open of this round and older ones, and is not to be committed (B4)."""
+    for name in (yield ListOpen()):
+        found = round_of(prefix, name)
+        if found is not None and found <= round_number and name not in kept:
+            yield Terminate(name)
+
+
+def _kept(decision: Decision | None) -> tuple[str, ...]:
+    if decision is None:
+        return ()
+    return tuple(one.transactional_id for one in decision.prepared)
+
+
+def _is_decided(decision: Decision | None, query: str, batch: int) -> bool:
+    return decision is not None and decision.query == query and decision.batch >= batch

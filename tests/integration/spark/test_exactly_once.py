@@ -1,0 +1,151 @@
+"""The sink of Spark writes every row once, though tasks fail, and batches are done again.
+
+On Apache Kafka for as long as our nodes have no coordinator of transactions.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.clients.admin.answers import CreatedTopic, NewTopic
+from ottla.clients.admin.blocking import Admin
+from ottla.clients.consumer.sync_consumer import Consumer
+from ottla.clients.spark.decider import Decider
+from ottla.clients.spark.options import read_sink_options
+from ottla.proto.ids import TopicPartition
+from tests.integration.nodes import wait_until
+from tests.integration.spark.conftest import fill
+from tests.interop.broker import start_broker
+from tests.interop.kafka import class_path, missing_tools
+
+# Spark comes with `make spark-install`.
+PySparkException = pytest.importorskip("pyspark.errors").PySparkException
+
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.interop]
+DEADLINE_S = 180
+PARTITIONS = 2
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    missing = missing_tools()
+    if missing is not None:
+        pytest.skip(missing)
+    class_path()
+    settings = {
+        "unstable.api.versions.enable": "true",
+        "transaction.two.phase.commit.enable": "true",
+    }
+    with start_broker(tmp_path_factory.mktemp("kafka"), settings) as broker:
+        yield broker.address
+
+
+@pytest.fixture
+def topics(kafka: str) -> tuple[str, str]:
+    """Make a topic with ten records in each partition, and an empty one."""
+    names = [f"spark-{uuid.uuid4().hex[:12]}" for _ in range(2)]
+    with Admin({"bootstrap.servers": kafka}) as admin:
+        for made in admin.create_topics([NewTopic(one, PARTITIONS) for one in names]).values():
+            assert isinstance(made, CreatedTopic), made
+    fill(kafka, names[0], PARTITIONS, 10)
+    return names[0], names[1]
+
+
+def _start(
+    spark: Any, kafka: str, topics: tuple[str, str], checkpoint: Path, value: str = "value"
+) -> Any:
+    """Copy one topic to the other until its end, in batches of ten."""
+    source, target = topics
+    reader = spark.readStream.format("ottla").option("kafka.bootstrap.servers", kafka)
+    options = {"subscribe": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "10"}
+    rows = reader.options(**options).load().selectExpr("key", f"{value} as value", "partition")
+    writer = rows.writeStream.format("ottla").options(**_sink(kafka, target))
+    checkpointed = writer.option("checkpointLocation", str(checkpoint))
+    return checkpointed.trigger(availableNow=True).start()
+
+
+def _sink(kafka: str, target: str) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": kafka,
+        "topic": target,
+        "exactlyOnce": "true",
+        "transactionalIdPrefix": f"to-{target}",
+    }
+
+
+def _committed(kafka: str, topic: str) -> list[str]:
+    config = {"bootstrap.servers": kafka, "isolation.level": "read_committed"}
+    places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    found = list[str]()
+    with Consumer(config) as consumer:
+        consumer.assign(places)
+        consumer.seek_to_beginning()
+        ends = consumer.end_offsets(places)
+        while any(consumer.position(one) < ends[one] for one in places):
+            found += [record.value.decode() for record in consumer.consume(100, 0.1)]
+    return sorted(found)
+
+
+def _require_once(kafka: str, target: str, records: int = 10) -> None:
+    """Require that every row is there once, and that nothing is left open."""
+    wanted = sorted(f"p{one}-{number}" for one in range(PARTITIONS) for number in range(records))
+    wait_until(lambda: len(_committed(kafka, target)) >= len(wanted), DEADLINE_S, "all is there")
+    assert _committed(kafka, target) == wanted
+    with Decider(read_sink_options(_sink(kafka, target))) as decider:
+        decider.begin()
+    with Admin({"bootstrap.servers": kafka}) as admin:
+        listed = admin.list_transactions(states=["Ongoing"])
+    assert [one for one in listed if one.transactional_id.startswith(f"to-{target}")] == []
+
+
+def test_a_batch_that_is_done_again_is_there_once(
+    spark: Any, kafka: str, topics: tuple[str, str], tmp_path: Path
+) -> None:
+    query = _start(spark, kafka, topics, tmp_path)
+    assert query.awaitTermination(DEADLINE_S)
+    batches = sorted(
+        int(one.name) for one in (tmp_path / "commits").iterdir() if one.name.isdigit()
+    )
+    assert len(batches) >= 2
+    # As if the driver had died after the sink's commit, and before Spark's own.
+    for left in (tmp_path / "commits").glob(f"*{batches[-1]}*"):
+        left.unlink()
+    fill(kafka, topics[0], PARTITIONS, 5, first=10)
+    again = _start(spark, kafka, topics, tmp_path)
+    assert again.awaitTermination(DEADLINE_S)
+    _require_once(kafka, topics[1], records=15)
+
+
+def test_a_task_that_fails_leaves_nothing_of_its_batch(
+    spark: Any, kafka: str, topics: tuple[str, str], tmp_path: Path
+) -> None:
+    fails = "if(cast(value as string) = 'p1-7', cast(raise_error('poison') as binary), value)"
+    query = _start(spark, kafka, topics, tmp_path, fails)
+    with pytest.raises(PySparkException, match="poison"):
+        query.awaitTermination(DEADLINE_S)
+    assert "p1-7" not in _committed(kafka, topics[1])
+    mended = _start(spark, kafka, topics, tmp_path)
+    assert mended.awaitTermination(DEADLINE_S)
+    _require_once(kafka, topics[1])
+
+
+def test_a_batch_query_writes_all_or_nothing(
+    spark: Any, kafka: str, topics: tuple[str, str]
+) -> None:
+    source, target = topics
+    reader = spark.read.format("ottla").option("kafka.bootstrap.servers", kafka)
+    rows = reader.option("subscribe", source).load()
+    fails = "if(cast(value as string) = 'p1-7', cast(raise_error('poison') as binary), value)"
+    sink = _sink(kafka, target)
+    bad = rows.selectExpr(f"{fails} as value", "partition").write.format("ottla").options(**sink)
+    with pytest.raises(PySparkException, match="poison"):
+        bad.mode("append").save()
+    assert _committed(kafka, target) == []
+    good = rows.selectExpr("value", "partition").write.format("ottla").options(**sink)
+    good.mode("append").save()
+    _require_once(kafka, target)
