@@ -267,7 +267,10 @@ class Reconcile:
     def _adopt_settings(
         self, image: MetadataImage, topics: Sequence[TopicInfo], *, known: Mapping[str, LogSettings]
     ) -> None:
-        """Let the logs go by the options of their topics, but where `known` says that they do."""
+        """Let the logs go by the options of their topics, but where `known` says that they do.
+
+        The views of the same image come later: until then a leader goes by the stricter of both.
+        """
         for topic in topics:
             settings = self._options.log_settings(topic.configs)
             # What "held" means must be the same on every replica, so it is the cluster's word.

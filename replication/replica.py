@@ -25,16 +25,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from ottla.proto.errors import (
-    ErrorCode,
-    RequestError,
-    StorageError,
-    ensure,
-)
+from ottla.proto.errors import ErrorCode, RequestError, StorageError, ensure
 from ottla.proto.ids import NO_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from ottla.replication.copying import Sent, copy_into, follow_start
 from ottla.replication.epochs import EpochEnd
 from ottla.replication.follower import Cut, FollowerCore, FollowerState, Reset, Step
+from ottla.replication.holding import held_in
 from ottla.replication.leader import IsrProposal, LeaderCore, PartitionView
 from ottla.replication.listeners import Feed, HeldWaiter, PullListener, ReadWaiter
 from ottla.replication.log.append import Appended, Batch
@@ -106,16 +102,17 @@ class Replica:
     @property
     def is_busy(self) -> bool:
         """Whether somebody waits here, or something was written since the last checkpoint."""
-        log = self.log
-        return (
-            log.end_offset > log.state.recovery_point
-            or self._waiters.count > 0
-            or bool(self.readers)
-        )
+        has_more = self.log.end_offset > self.log.state.recovery_point
+        return has_more or self._waiters.count > 0 or bool(self.readers)
 
     @property
     def waiting_count(self) -> int:
         return self._waiters.count
+
+    @property
+    def held_offset(self) -> Offset:
+        """What counts as held here (V2)."""
+        return held_in(self.log, None if self.leader is None else self.leader.view)
 
     # ── Leading and following ─────────────────────────────────────────────────────────────────
 
@@ -138,7 +135,7 @@ class Replica:
                 view,
                 epochs=log.epochs,
                 end_offset=log.end_offset,
-                held_offset=log.held_offset,
+                held_offset=held_in(log, view),
                 high_watermark=log.high_watermark,
                 lag_ms=self._around.lag_ms(),
                 now_ms=now_ms,
@@ -146,10 +143,12 @@ class Replica:
             self.leader, self.leader_epoch = core, view.leader_epoch
             self._tail = Tail(self._around.tails) if len(view.replicas) > 1 else None
             self._tell_others()
-            self.catch_up()
             hit("leader.lead.after")
         else:
             hit("isr.commit.before")
+            if view.is_fsync and not core.view.is_fsync:
+                # First: the next in-sync set may be this replica alone, with its page cache.
+                core.progressed(self.log.end_offset, self.log.synced_offset, now_ms)
             core.adopt(view, now_ms)
             hit("isr.commit.after")
             self._tell_others()
@@ -157,6 +156,7 @@ class Replica:
             # The controller waits for this leader's word, and not for the next look around.
             core.check_isr(now_ms)
         self._around.events.led(self)
+        self.catch_up()
         self._settle()
 
     def follow(
@@ -246,9 +246,9 @@ class Replica:
             batches, epoch=core.leader_epoch, now_ms=now_ms, tail=self._tail
         )
         if log.end_offset != end_offset:
-            if log.settings.fsync:
+            if self.held_offset < log.end_offset:
                 self.syncs.request()
-            core.progressed(log.end_offset, log.held_offset, self._around.now_ms())
+            core.progressed(log.end_offset, self.held_offset, self._around.now_ms())
             for feed in self.feeds.values():
                 feed.appended()
             self._settle()
@@ -263,16 +263,16 @@ class Replica:
         log = self.log
         if log.offline is not None:
             return
-        if log.held_offset < log.end_offset:
+        if self.held_offset < log.end_offset:
             self.syncs.request()
         core = self.leader or self.follower
-        if core is not None and core.held_offset != log.held_offset:
+        if core is not None and core.held_offset != self.held_offset:
             self._on_synced(log.synced_offset)
 
     def _on_synced(self, _offset: Offset) -> None:
         log = self.log
         if self.leader is not None:
-            self.leader.progressed(log.end_offset, log.held_offset, self._around.now_ms())
+            self.leader.progressed(log.end_offset, self.held_offset, self._around.now_ms())
         elif self.follower is not None:
             self.follower.progressed(log.start_offset, log.end_offset, log.held_offset)
             self._tell_puller()
@@ -294,7 +294,7 @@ class Replica:
             self.wake_readers()
             self._around.events.committed(self)
         leader = self.leader
-        self._waiters.release(leader, log.held_offset)
+        self._waiters.release(leader, self.held_offset)
         if leader is not None and leader.unsent is not None:
             self._around.events.isr_wanted(self)
 
@@ -302,7 +302,7 @@ class Replica:
 
     def when_held(self, offset: Offset, waiter: HeldWaiter) -> bool:
         """Return True if all below `offset` is held; else tell `waiter` when it is (acks=1)."""
-        is_held = self.log.held_offset >= offset
+        is_held = self.held_offset >= offset
         if not is_held:
             self._waiters.hold(offset, waiter)
             self.syncs.request()
@@ -377,8 +377,7 @@ class Replica:
             if lately is not None:
                 return lately
         found = log.read(Offset(max(offset, log.start_offset)), bytes_max=wanted)
-        is_below = offset < log.start_offset
-        if is_below and (found is None or offset != found.first_offset):
+        if offset < log.start_offset and (found is None or offset != found.first_offset):
             raise RequestError(ErrorCode.OFFSET_OUT_OF_RANGE)
         return [b"" if found is None else found.read()]
 

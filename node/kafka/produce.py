@@ -247,9 +247,8 @@ class Produce:
         is_all = request.acks == ACKS_ALL
         waiting: _Waiting | None = None
         for place, replica, end_offset in ends:
-            log = replica.log
             # It was asked in this very turn whether enough are in sync, and whether it may serve.
-            if (log.high_watermark if is_all else log.held_offset) >= end_offset:
+            if (replica.log.high_watermark if is_all else replica.held_offset) >= end_offset:
                 continue
             if waiting is None:
                 waiting = _Waiting(

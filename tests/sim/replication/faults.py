@@ -207,7 +207,7 @@ class Faults:
             bounds = [at for at in known.at if log.start_offset < at <= log.high_watermark]
             if replica.is_leader and bounds:
                 leader.run(partial(leader.delete, index, self.dice.choice(bounds)))
-                known.deleted_below = max(known.deleted_below, log.start_offset)
+                known.let_go(log.start_offset)
                 return
 
     # ── Ways ──────────────────────────────────────────────────────────────────────────────────

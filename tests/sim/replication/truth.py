@@ -22,16 +22,16 @@ every replica. A rule that is broken has a name:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ottla.controller.election import min_insync_of
 from ottla.controller.image import MetadataImage, PartitionInfo
-from ottla.proto.ids import NO_EPOCH, BrokerId, Offset, TopicPartition
+from ottla.proto.ids import BrokerId, Offset, TopicPartition
 from ottla.proto.records.header import read_header
 from ottla.replication.log.log import Log
 from ottla.replication.replica import Replica
 from tests.sim.replication.control import SESSION_MS, TOPIC
+from tests.sim.replication.observed import Committed, Copy
 
 if TYPE_CHECKING:
     from tests.sim.replication.broker import BrokerProcess
@@ -59,58 +59,6 @@ def fail(name: str, told: str) -> None:
 def value_of(batch: bytes | memoryview) -> int:
     """Return the number that a batch of ours carries."""
     return int(bytes(batch[-1 - VALUE_BYTES : -1]))
-
-
-@dataclass(slots=True)
-class Copy:
-    """One replica, as it was when it was last looked at. It outlives the process."""
-
-    end: int = 0
-    synced: int = 0
-    high_watermark: int = 0
-    # All below is known to be what is committed.
-    verified: int = 0
-    # The machine lost power, or its disk, since the broker registered last.
-    is_dark: bool = False
-    is_wiped: bool = False
-    is_damaged: bool = False
-    # Whether it ended in the midst of something: what it had then is not what must be there.
-    is_torn: bool = False
-    # How often this copy has lost something that it may have counted for.
-    losses: int = 0
-    seen: tuple[int, ...] = ()
-
-
-@dataclass(slots=True)
-class Committed:
-    """What was committed to one partition, as bytes."""
-
-    data: bytearray = field(default_factory=bytearray)
-    # Where the batch that begins at an offset lies in `data`.
-    at: dict[int, int] = field(default_factory=lambda: {0: 0})
-    end: int = 0
-    # Values by their offset, and back.
-    values: dict[int, int] = field(default_factory=dict)
-    offsets: dict[int, int] = field(default_factory=dict)
-    # The epoch of the last unclean election that was seen: before it all bets are off.
-    era: int = NO_EPOCH
-    # Who wrote in which epoch, and what each epoch has at an offset.
-    writers: dict[int, int] = field(default_factory=dict)
-    written: dict[tuple[int, int], int] = field(default_factory=dict)
-    # How much the copies had lost when a value was appended first.
-    losses: dict[int, int] = field(default_factory=dict)
-    # What is below was deleted on purpose; a late retry of it is not known for what it is.
-    deleted_below: int = 0
-    # When somebody began to lead in an epoch.
-    led_ms: dict[int, int] = field(default_factory=dict)
-
-    def begin_at(self, offset: int) -> None:
-        """Nobody has what is below, after an unclean election."""
-        self.data.clear()
-        self.at, self.end = {offset: 0}, offset
-
-    def slice(self, first: int, end: int) -> bytearray:
-        return self.data[self.at[first] : self.at[end]]
 
 
 class Truth:
@@ -235,7 +183,8 @@ class Truth:
         known = self.committed[index]
         kept = Committed(era=partition.last_unclean_epoch)
         kept.writers, kept.written, kept.led_ms = known.writers, known.written, known.led_ms
-        kept.losses, kept.deleted_below = known.losses, known.deleted_below
+        kept.losses, kept.deleted = known.losses, known.deleted
+        kept.deleted_below = known.deleted_below
         self.committed[index] = kept
         self.acknowledged[index].clear()
         self.world.schedule.note("partition %d has an unclean leader", index)
@@ -411,7 +360,7 @@ class Truth:
         assert core is not None
         if not self._counts(index, replica):
             return
-        if known.values.get(offset) != value:
+        if not known.has(offset, value):
             told = f"{value} is acknowledged at {offset}, where {known.values.get(offset)} is"
             fail("I4", told)
         if len(core.view.isr) < core.view.min_isr:
@@ -434,8 +383,10 @@ class Truth:
 
     def acknowledge_one(self, broker: BrokerProcess, replica: Replica, offset: int) -> None:
         """acks=1 is answered with success now (I4)."""
-        log = replica.log
-        held = log.synced_offset if log.settings.fsync else log.end_offset
+        log, core = replica.log, replica.leader
+        # What it leads by and what its log obeys may differ for a moment: neither is broken.
+        is_fsync = log.settings.fsync or (core is not None and core.view.is_fsync)
+        held = log.synced_offset if is_fsync else log.end_offset
         if held <= offset:
             fail("I4", f"{broker.node_id} acknowledges {offset}, and holds {held}")
 
@@ -471,7 +422,7 @@ class Truth:
         for index, partition in enumerate(self.world.control.partitions):
             known = self.committed[index]
             for offset, value in self.acknowledged[index].items():
-                if known.values.get(offset) != value:
+                if not known.has(offset, value):
                     fail("I12", f"{value} was acknowledged at {offset}, and is not there")
             logs = [self.world.brokers[one].replicas[index].log for one in partition.replicas]
             start = max(log.start_offset for log in logs)

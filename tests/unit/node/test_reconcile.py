@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from ottla.node.metrics import Metrics
 from ottla.node.options import NodeOptions
 from ottla.node.reconcile import Reconcile
 from ottla.proto.errors import ErrorCode, StorageError
-from ottla.proto.ids import BrokerId, LeaderEpoch, TopicPartition
+from ottla.proto.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from ottla.replication.log.manager import LogManager, StartReport
 from ottla.replication.replica import Replica
 from ottla.replication.replicas import Replicas
@@ -25,6 +25,7 @@ from ottla.replication.storage.memory import MemoryFiles, MemoryStateStore
 from tests.builders import NOW_MS, produced
 from tests.replicas import surroundings
 from tests.unit.node.nobody_fetches import NobodyFetches
+from tests.unit.replication.test_replica import Pier, Someone
 
 ME = BrokerId(1)
 EMPTY = MetadataImage(0, "c", ME, {ME: BrokerInfo(ME, "localhost", 9092)})
@@ -60,13 +61,18 @@ class Place:
     """A broker's partitions, from a start to the next."""
 
     def __init__(
-        self, disk: Disk, executor: ThreadPoolExecutor, fetchers: NobodyFetches | None = None
+        self,
+        disk: Disk,
+        executor: ThreadPoolExecutor,
+        fetchers: NobodyFetches | None = None,
+        *,
+        pier: Executor | None = None,
     ) -> None:
         self.manager = LogManager(
             disk.files, MemoryStateStore(disk.records), "/data", lambda name: LogSettings()
         )
         self.report: StartReport = self.manager.open(now_ms=NOW_MS)
-        self.replicas = Replicas(self.manager, executor, surroundings(executor))
+        self.replicas = Replicas(self.manager, executor, surroundings(pier or executor))
         options = NodeOptions(load_node_options(path=None, environment={}, flags={}))
         self.reconcile = Reconcile(
             ME, self.replicas, options, Metrics(version="test"), fetchers or NobodyFetches()
@@ -308,5 +314,29 @@ def test_new_partitions_of_a_topic_go_by_the_options_that_the_others_know_alread
         await place.reconcile.obey(image(replace(more, configs={"segment.bytes": "2097152"})))
         sizes = [one.log.settings.segment_bytes for one in place.replicas]
         assert sizes == [2 << 20, 2 << 20]
+
+    run(story)
+
+
+def test_rule_38_one_image_with_a_higher_minimum_and_pagecache_is_obeyed_as_one() -> None:
+    """With fsync one was enough; in the page cache there must be two, and there is one."""
+
+    async def story(executor: ThreadPoolExecutor) -> None:
+        place = Place(Disk(), executor, pier=Pier())
+        two = PartitionInfo((ME, BrokerId(2)), (ME,), ME, LeaderEpoch(0), 0)
+        one_is_enough = {"min.insync.replicas": "1"}
+        durable = replace(topic("orders", 1), partitions=(two,), configs=one_is_enough)
+        await place.begin(image(durable))
+        replica, someone = place.replicas.get("orders", 0), Someone()
+        assert replica is not None
+        replica.append([produced(b"not synced")], now_ms=NOW_MS)
+        assert replica.when_committed(Offset(1), someone) is None
+        changed = replace(
+            durable,
+            partitions=(replace(two, is_durable=False, partition_epoch=2),),
+            configs={"min.insync.replicas": "2", "ottla.durability": "pagecache"},
+        )
+        await place.reconcile.obey(image(changed))
+        assert (someone.calls, replica.log.high_watermark) == ([], 0)
 
     run(story)
