@@ -32,6 +32,7 @@ KAFKA_LEVEL: Final = 30
 _KAFKA_LEVEL_MIN: Final = 7
 TRANSACTION_FEATURE: Final = "transaction.version"
 TRANSACTION_LEVEL: Final = 2
+_LEVEL_ZERO_SINCE: Final = 4
 OUR_FEATURE: Final = "ottla.feature.level"
 _OUR_LEVEL_MIN: Final = 1
 
@@ -43,8 +44,11 @@ _UPGRADE: Final = 1
 _UPGRADE_TYPES: Final = (_UPGRADE, 2, 3)
 
 
-def supported_features() -> list[dict[str, Any]]:
-    """Return the features that this node knows, as ApiVersions tells them."""
+def supported_features(version: int) -> list[dict[str, Any]]:
+    """Return the features that this node knows, as ApiVersions tells them.
+
+    Older clients break on a feature that may be at level 0, so they are not told (KAFKA-17011).
+    """
     levels = {
         KAFKA_FEATURE: (_KAFKA_LEVEL_MIN, KAFKA_LEVEL),
         TRANSACTION_FEATURE: (0, TRANSACTION_LEVEL),
@@ -53,6 +57,7 @@ def supported_features() -> list[dict[str, Any]]:
     return [
         {"name": name, "min_version": low, "max_version": high}
         for name, (low, high) in levels.items()
+        if low > 0 or version >= _LEVEL_ZERO_SINCE
     ]
 
 

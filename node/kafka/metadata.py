@@ -60,7 +60,7 @@ async def api_versions(broker: Broker, request: Request) -> dict[str, Any]:
         "error_code": ErrorCode.NONE,
         "api_keys": _API_KEYS,
         "throttle_time": 0,
-        "supported_features": supported_features(),
+        "supported_features": supported_features(request.version),
         "finalized_features_epoch": image.version,
         "finalized_features": finalized_features(image),
         "zk_migration_ready": False,

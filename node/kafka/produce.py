@@ -227,8 +227,10 @@ class Produce:
             replica: Replica | None = None
             try:
                 _require_not_internal(name)
-                replica = led_here(self._broker, name, index)
+                led = led_here(self._broker, name, index)
                 _require_admitted(refusals, (name, index))
+                # From here on it is the log that refuses, and says where it starts.
+                replica = led
                 answer, end_offset = self._append(
                     version, request, replica, index, records, metrics
                 )

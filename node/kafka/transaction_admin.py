@@ -14,7 +14,6 @@ from ottla.node.kafka.requests import Request
 from ottla.node.transactions.transaction import Transaction
 from ottla.node.transactions.words import STATES_BY_WORD, State
 from ottla.proto.errors import ErrorCode, RequestError
-from ottla.proto.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from ottla.node.broker import Broker
@@ -60,9 +59,9 @@ def _refused(name: str, code: ErrorCode) -> dict[str, Any]:
         "transactional_id": name,
         "transaction_state": "",
         "transaction_timeout": 0,
-        "transaction_start_time": NO_TIMESTAMP,
-        "producer_id": NO_PRODUCER_ID,
-        "producer_epoch": NO_PRODUCER_EPOCH,
+        "transaction_start_time": 0,
+        "producer_id": 0,
+        "producer_epoch": 0,
         "topics": [],
     }
 

@@ -193,7 +193,9 @@ async def _written(broker: Broker, wanted: WantedMarker) -> Outcomes:
     latest = max((one.leader_epoch for one in info.partitions), default=-1) if info else -1
     if end.marker.coordinator_epoch > latest:
         # Stricter: no coordinator has come so far, and after this one the log would hear no other.
-        return dict.fromkeys(wanted.places, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+        fenced = dict.fromkeys(wanted.places, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+        unknown = broker.transactions.unknown_of(wanted.places)
+        return fenced | dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     (outcomes,) = await write_markers(broker, [wanted])
     return outcomes
 

@@ -23,6 +23,7 @@ from ottla.node.transactions.peers import Admission, Outcomes, PeerAwayError
 from ottla.node.transactions.places import partition_of
 from ottla.node.transactions.words import Place
 from ottla.proto.errors import ErrorCode
+from ottla.proto.ids import BrokerId
 from ottla.replication.replica import Replica
 
 if TYPE_CHECKING:
@@ -87,20 +88,19 @@ async def _asked(broker: Broker, asked: Admission) -> Outcomes:
     loop = asyncio.get_running_loop()
     until_s = loop.time() + PATIENCE_S
     while True:
-        outcomes = await _asked_once(broker, asked)
+        info = broker.transactions.topic.known
+        if info is None:
+            # Whoever has a transactional id has looked for its coordinator before.
+            return _all(asked.places, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        index = partition_of(asked.transactional_id, len(info.partitions))
+        outcomes = await _asked_once(broker, asked, info.partitions[index].leader)
         is_away = any(code in _AWAY for code in outcomes.values())
         if not is_away or loop.time() >= until_s:
             return outcomes
         await asyncio.sleep(_LOOK_S)
 
 
-async def _asked_once(broker: Broker, asked: Admission) -> Outcomes:
-    info = broker.transactions.topic.known
-    if info is None:
-        # Whoever has a transactional id has looked for its coordinator before.
-        return _all(asked.places, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    index = partition_of(asked.transactional_id, len(info.partitions))
-    leader = info.partitions[index].leader
+async def _asked_once(broker: Broker, asked: Admission, leader: BrokerId | None) -> Outcomes:
     if leader is None:
         return _all(asked.places, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if leader == broker.node_id:

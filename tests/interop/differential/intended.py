@@ -19,6 +19,20 @@ _EVERYWHERE: Final = (
     Intended("*", "*.error_message", "a refusal says in words what is wrong", kafka=ABSENT),
     Intended("ApiVersions: *", "*.api_keys.*", _LATER, ours=ABSENT),
     Intended("ApiVersions: *", "*_features.*", _LATER, ours=ABSENT),
+    Intended(
+        "ApiVersions: *",
+        "*.api_keys.22",
+        "two phases are served (KIP-939); Kafka 4.3 has them, and does not tell",
+        ours="0-6",
+        kafka="0-5",
+    ),
+    Intended(
+        "ApiVersions: *",
+        "*.api_keys.66",
+        "a pattern of a stranger's is not matched by backtracking",
+        ours="0-1",
+        kafka="0-2",
+    ),
 )
 
 _BYTES: Final = (

@@ -142,7 +142,7 @@ def _named_ids(answer: Plain) -> Iterator[tuple[str, UUID]]:
 
 def _gives_producer_ids(exchange: Exchange) -> bool:
     fields = {"transactional_id": None, "transaction_timeout": 1000}
-    return bool(_ask(exchange, INIT_PRODUCER_ID, fields)["error_code"].startswith("0 "))
+    return bool(_ask(exchange, INIT_PRODUCER_ID, fields, version=5)["error_code"].startswith("0 "))
 
 
 def _coordinates(exchange: Exchange) -> bool:

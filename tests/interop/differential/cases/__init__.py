@@ -19,6 +19,7 @@ from tests.interop.differential.cases.primitives import PRIMITIVE_CASES
 from tests.interop.differential.cases.produce import PRODUCE_CASES
 from tests.interop.differential.cases.quorum import QUORUM_CASES
 from tests.interop.differential.cases.topics import TOPIC_CASES
+from tests.interop.differential.cases.transactions import TRANSACTION_CASES
 
 CASES: Final[tuple[Case, ...]] = (
     *HEADER_CASES,
@@ -35,4 +36,5 @@ CASES: Final[tuple[Case, ...]] = (
     *GROUP_OFFSET_CASES,
     *GROUP_ADMIN_CASES,
     *MUTATED_CASES,
+    *TRANSACTION_CASES,
 )

@@ -10,7 +10,7 @@ from ottla.proto.errors import LocalProtocolError, RemoteProtocolError
 from ottla.proto.kafka.apis import (
     API_TABLE,
     API_VERSIONS,
-    END_TXN,
+    CREATE_ACLS,
     KNOWN_APIS,
     METADATA,
     PRODUCE,
@@ -79,7 +79,7 @@ def test_an_unknown_api_is_not_served(key: int) -> None:
 
 def test_an_api_that_only_the_codec_knows_is_not_served() -> None:
     with pytest.raises(UnsupportedApiError):
-        read_request_head(head(END_TXN.key, 0))
+        read_request_head(head(CREATE_ACLS.key, 0))
 
 
 @pytest.mark.parametrize("row", [row for row in API_TABLE if row is not API_VERSIONS], ids=repr)

@@ -1,0 +1,150 @@
+"""Offsets in transactions, restarts in the middle, and prepared transactions, over a desk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ottla.proto.errors import ErrorCode
+from ottla.proto.kafka import apis
+from tests.unit.node.kafka.asking_for_transactions import (
+    FLAGS,
+    GROUP,
+    ID,
+    add,
+    ask,
+    commit,
+    end,
+    fetched,
+    find,
+    producer,
+    state,
+    timed_out,
+    until,
+    versions,
+    write,
+)
+from tests.unit.node.kafka.desk import Desk, Place, StillClock, open_desk
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    with open_desk(Place(), **FLAGS) as opened:
+        opened.create("t", 2)
+        find(opened)
+        yield opened
+
+
+@pytest.mark.parametrize("version", versions(apis.TXN_OFFSET_COMMIT))
+@pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
+def test_offsets_of_a_transaction_are_shown_when_it_is_committed(
+    desk: Desk, version: int, is_commit: bool
+) -> None:
+    by = producer(desk)
+    if version < 5:
+        asked = {"transactional_id": ID, **by, "group_id": GROUP}
+        assert ask(desk, apis.ADD_OFFSETS_TO_TXN, min(version, 4), **asked)["error_code"] == 0
+    assert commit(desk, by, 5, version) == 0
+    assert fetched(desk) == (0, -1)
+    assert fetched(desk, is_stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+    assert commit(desk, by, 6, version) == 0
+    assert end(desk, by, committed=is_commit)["error_code"] == 0
+    until(desk, "CompleteCommit" if is_commit else "CompleteAbort")
+    expected = 6 if is_commit else -1
+    assert fetched(desk) == fetched(desk, is_stable=True) == (0, expected)
+
+
+def test_offsets_of_a_group_that_was_never_added_are_refused(desk: Desk) -> None:
+    by = producer(desk)
+    add(desk, by, 0)
+    assert commit(desk, by, 5, 4) == ErrorCode.TRANSACTION_ABORTABLE
+    assert commit(desk, by, 5, 3) == ErrorCode.INVALID_TXN_STATE
+    wrong = {**by, "producer_epoch": 7}
+    assert commit(desk, wrong, 5) == ErrorCode.INVALID_PRODUCER_EPOCH
+    stranger = {**by, "producer_id": 77}
+    assert commit(desk, stranger, 5) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    told = commit(desk, by, 5, generation_id=3, member_id="somebody")
+    assert told == ErrorCode.ILLEGAL_GENERATION
+    assert fetched(desk, is_stable=True) == (0, -1)
+
+
+def test_a_plain_commit_behind_one_of_a_transaction_stays(desk: Desk) -> None:
+    by = producer(desk)
+    assert commit(desk, by, 5) == 0
+    partition = {"partition_index": 0, "committed_offset": 9, "committed_metadata": ""}
+    topics = [{"name": "t", "partitions": [{**partition, "committed_leader_epoch": -1}]}]
+    plain = {"group_id": GROUP, "generation_id_or_member_epoch": -1, "member_id": ""}
+    ask(desk, apis.OFFSET_COMMIT, 8, **plain, topics=topics)
+    assert end(desk, by)["error_code"] == 0
+    until(desk, "CompleteCommit")
+    # The record of the transaction comes first in the log, and compaction keeps the last one.
+    assert fetched(desk) == (0, 9)
+
+
+# ── Restarts ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
+def test_a_restart_in_the_middle_loses_nothing(is_commit: bool) -> None:
+    place = Place()
+    with open_desk(place, **FLAGS) as desk:
+        desk.create("t", 2)
+        find(desk)
+        by = producer(desk)
+        add(desk, by, 0)
+        write(desk, by)
+        assert commit(desk, by, 5) == 0
+    with open_desk(place, **FLAGS) as desk:
+        assert end(desk, by, committed=is_commit)["error_code"] == 0
+        until(desk, "CompleteCommit" if is_commit else "CompleteAbort")
+        assert fetched(desk, is_stable=True) == (0, 5 if is_commit else -1)
+    with open_desk(place, **FLAGS) as desk:
+        assert fetched(desk, is_stable=True) == (0, 5 if is_commit else -1)
+        # The answer was lost: the next coordinator knows it too.
+        told = end(desk, by, committed=is_commit)
+        assert (told["error_code"], told["producer_epoch"]) == (0, 1)
+
+
+# ── Two phases ────────────────────────────────────────────────────────────────────────────────
+
+
+def kept(desk: Desk, **changes: Any) -> dict[str, Any]:
+    asked = {
+        "transactional_id": ID,
+        "transaction_timeout": 60_000,
+        "enable2_pc": True,
+        "keep_prepared_txn": True,
+        **changes,
+    }
+    return ask(desk, apis.INIT_PRODUCER_ID, 6, **asked)
+
+
+def test_a_prepared_transaction_waits_for_an_operator_to_decide(desk: Desk) -> None:
+    told = kept(desk)
+    assert (told["error_code"], told["ongoing_txn_producer_id"]) == (0, -1)
+    by = {"producer_id": told["producer_id"], "producer_epoch": told["producer_epoch"]}
+    add(desk, by, 0)
+    write(desk, by)
+    clock = desk.broker.clock
+    assert isinstance(clock, StillClock)
+    clock.moved_ms = 365 * 24 * 60 * 60 * 1000
+    desk.run(timed_out(desk))
+    assert state(desk)["transaction_state"] == "Ongoing"
+    told = kept(desk)
+    ongoing = told["ongoing_txn_producer_id"], told["ongoing_txn_producer_epoch"]
+    assert ongoing == (by["producer_id"], by["producer_epoch"])
+    assert end(desk, by)["error_code"] == ErrorCode.PRODUCER_FENCED
+    operator = {"producer_id": told["producer_id"], "producer_epoch": told["producer_epoch"]}
+    assert end(desk, operator)["error_code"] == 0
+    until(desk, "CompleteCommit")
+    assert desk.replica("t").log.last_stable_offset == 2
+
+
+def test_two_phases_are_for_those_who_may(desk: Desk) -> None:
+    assert kept(desk, enable2_pc=False)["error_code"] == ErrorCode.INVALID_REQUEST
+    with open_desk(Place(), **{**FLAGS, "transaction_two_phase_commit_enable": "false"}) as other:
+        find(other)
+        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert kept(other)["error_code"] == refused
