@@ -106,6 +106,8 @@ def test_exactly_once_needs_a_name_and_takes_no_transactional_id() -> None:
         read_sink_options(once)
     with pytest.raises(ConfigError, match="with exactlyOnce=true only"):
         read_sink_options({**SERVERS, "transactionalIdPrefix": "copies"})
+    with pytest.raises(ConfigError, match="must not have a /"):
+        read_sink_options({**once, "transactionalIdPrefix": "copies/1"})
     named = {**once, "transactionalIdPrefix": "copies"}
     with pytest.raises(ConfigError, match="cannot be set"):
         read_sink_options({**named, "kafka.transactional.id": "mine"})
