@@ -98,6 +98,14 @@ class _Until:
     help="Share partitions with the others of this group, and go on where it stopped. Where it "
     "has been nowhere: from now on, or with --from-beginning from the first record.",
 )
+@click.option(
+    "--isolation-level",
+    "isolation",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted",
+    show_default=True,
+    help="read_committed: nothing of transactions that are open or aborted.",
+)
 @old_spelling("--topic", instead="say the name alone: `ottla consume NAME`.")
 @old_spelling("--timeout-ms", instead="say --timeout SECONDS.")
 @old_spelling("--property", "--consumer-property", instead="say --format '{key} {value}'.")
@@ -115,6 +123,7 @@ def consume(
     template: str,
     null_marker: str,
     group: str | None,
+    isolation: str,
 ) -> None:
     """Print the records of TOPIC, from now on unless told otherwise."""
     render = _as_line if as_json else parse_template(template, null=null_marker).render
@@ -127,7 +136,7 @@ def consume(
         found = run(find_topic(bootstrap, topic))
     # By hand, offsets are known: one that is gone is told and not replaced.
     reset = "none" if group is None else "earliest" if from_beginning else "latest"
-    with wish_to_stop() as wish, Reader(bootstrap, group, reset) as reader:
+    with wish_to_stop() as wish, Reader(bootstrap, group, reset, isolation) as reader:
         if group is None:
             reader.begin({TopicPartition(topic, at): one for at, one in found.positions.items()})
         else:

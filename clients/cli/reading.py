@@ -69,13 +69,20 @@ def wish_to_stop() -> Iterator[Wish]:
 class Reader(RebalanceListener):
     """One consumer, from its first batch to its last; a context manager."""
 
-    def __init__(self, bootstrap: Sequence[Address], group: str | None, reset: str) -> None:
+    def __init__(
+        self,
+        bootstrap: Sequence[Address],
+        group: str | None,
+        reset: str,
+        isolation: str = "read_uncommitted",
+    ) -> None:
         # What goes wrong is told by the command, in one sentence.
         logging.getLogger("ottla.clients").addHandler(logging.NullHandler())
         settings: dict[str, object] = {
             "bootstrap.servers": ",".join(map(str, bootstrap)),
             "client.id": "ottla",
             "auto.offset.reset": reset,
+            "isolation.level": isolation,
             "enable.auto.commit": False,
             "allow.auto.create.topics": False,
         }

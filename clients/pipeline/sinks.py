@@ -3,7 +3,7 @@
 | sink | after a restart |
 | --- | --- |
 | parquet, delta | each row once: the log of the table says which batches are in it |
-| topic | at least once |
+| topic | at least once; with `exactlyOnce` once, for readers of what is committed |
 | jdbc | at least once; with `batch_column` once: a batch that comes again is deleted first |
 | console | at least once |
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from ottla.clients import options as rows
@@ -29,7 +30,12 @@ from ottla.clients.dialects import (
     is_second_dialect,
     version_in,
 )
-from ottla.clients.errors import NoCommonVersionError, TransactionError, TransactionFailedError
+from ottla.clients.errors import (
+    NoCommonVersionError,
+    NotSentError,
+    TransactionError,
+    TransactionFailedError,
+)
 from ottla.clients.options import ClientOptions
 from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.clients.producer.transactions import Phase, Transactions
@@ -90,8 +96,19 @@ class Transacting:
         """Get an identity, which fences whoever had it before; return what was kept prepared."""
         with self._engine.lock:
             self.core.require_new()
+        await self._require_served()
         await self._identify(self._deadline(timeout_s), -1, -1, keep_prepared=keep_prepared)
         return self.core.found
+
+    async def _require_served(self) -> None:
+        """Raise `TransactionFailedError` at once if the cluster has no transactions."""
+        await self._cluster.start(self._max_block_s)
+        with suppress(NotSentError):
+            connection = await self._cluster.connection(self._cluster.any_broker())
+            if END_TXN.key not in connection.versions:
+                raise TransactionFailedError(
+                    f"{connection} does not serve {END_TXN.name}: this cluster has no transactions."
+                )
 
     async def _identify(
         self, end_ms: float, producer_id: int, epoch: int, *, keep_prepared: bool = False

@@ -106,9 +106,10 @@ class Decider:
                 effect = program.send(answer)
             except StopIteration as end:
                 return end.value
-            answer = self._do(effect)
+            answer = self.perform(effect)
 
-    def _do(self, effect: Effect) -> Any:
+    def perform(self, effect: Effect) -> Any:
+        """Do one thing, and return what came of it."""
         match effect:
             case TakeOver():
                 self._take_over()

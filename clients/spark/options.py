@@ -219,6 +219,9 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
             "exactlyOnce=true needs a transactionalIdPrefix: a name that no other query has, and "
             "that this one keeps."
         )
+    elif prefix is not None and "/" in prefix:
+        # Or the names of one sink could be taken for those of another.
+        options.problems.append("transactionalIdPrefix must not have a / in it.")
     elif prefix is not None and not is_once:
         options.problems.append("transactionalIdPrefix has a meaning with exactlyOnce=true only.")
     if is_once and client.get("acks", "all") not in ("all", "-1"):

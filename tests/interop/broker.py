@@ -62,13 +62,16 @@ def start_broker(
     folder: Path,
     settings: Mapping[str, str] | None = None,
     features: Mapping[str, int] | None = None,
+    *,
+    port: int | None = None,
 ) -> Iterator[Broker]:
     """Yield a broker that answers, and stop it cleanly at the end of the block.
 
     A folder that a broker has used before is taken over with what is in it. Features that are not
-    named are at Kafka's own levels.
+    named are at Kafka's own levels. Settings with listeners of their own come with the `port`.
     """
-    port, controller_port = reserve_ports(2)
+    own_port, controller_port = reserve_ports(2)
+    port = own_port if port is None else port
     log_dir = folder / "data"
     properties = folder / "server.properties"
     listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}"

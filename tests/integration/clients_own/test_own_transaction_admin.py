@@ -150,6 +150,25 @@ def test_commands_list_describe_commit_and_abort(
     assert (told["aborted"], told["error"]["name"]) == (False, "INVALID_TXN_STATE")
 
 
+def test_consume_shows_what_is_committed(
+    transactional: Cluster, topic: str, producer_of: MakeProducer
+) -> None:
+    producer = producer_of()
+    producer.init_transactions()
+    for value in (b"kept", b"dropped"):
+        producer.begin()
+        producer.send(topic, value, partition=0).result()
+        if value == b"kept":
+            producer.commit()
+    everything = ["consume", topic, "--from-beginning", "--until-end"]
+    where = ["--bootstrap-server", transactional.bootstrap]
+    require_read(transactional, topic, [b"kept"])
+    told = CliRunner().invoke(main, [*everything, *where])
+    assert told.stdout.split() == ["kept", "dropped"]
+    told = CliRunner().invoke(main, [*everything, *where, "--isolation-level", "read_committed"])
+    assert (told.exit_code, told.stdout.split()) == (0, ["kept"])
+
+
 def test_commands_say_what_is_wrong(transactional: Cluster) -> None:
     nobody = _run(transactional, "describe", "nobody's")
     assert nobody.exit_code == 1

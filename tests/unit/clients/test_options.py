@@ -131,3 +131,24 @@ def test_who_asks_for_less_than_idempotence_needs_goes_without_it() -> None:
 def test_a_serde_may_be_given_as_an_object() -> None:
     options = read_options(Role.PRODUCER, {"key.serializer": STRING})
     assert options.value_of(rows.KEY_SERIALIZER) is STRING
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"transaction.two.phase.commit.enable": True}, "needs a transactional.id"),
+        ({"transactional.id": "a", "enable.idempotence": False}, "enable.idempotence=true"),
+        ({"transactional.id": "a", "acks": "1"}, "transactional.id needs acks=all"),
+        (
+            {
+                "transactional.id": "a",
+                "transaction.two.phase.commit.enable": True,
+                "transaction.timeout.ms": 1000,
+            },
+            "leave one of them out",
+        ),
+    ],
+)
+def test_what_contradicts_transactions_is_told(given: dict[str, object], told: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        read_options(Role.PRODUCER, given)

@@ -21,15 +21,28 @@ ENTRY = st.tuples(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(ENTRY, min_size=1, max_size=20), st.sampled_from(Codec))
+@given(st.lists(ENTRY, min_size=1, max_size=20), st.sampled_from(Codec), st.booleans())
 def test_a_batch_is_that_of_the_slow_way(
     entries: list[tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]],
     codec: Codec,
+    is_transactional: bool,
 ) -> None:
-    made = encode_batch(entries, codec=codec, producer_id=7, producer_epoch=1, base_sequence=5)
+    made = encode_batch(
+        entries,
+        codec=codec,
+        producer_id=7,
+        producer_epoch=1,
+        base_sequence=5,
+        is_transactional=is_transactional,
+    )
     records = [Record(at, *entry) for at, entry in enumerate(entries)]
     assert made == build_batch(
-        records, codec=codec, producer_id=7, producer_epoch=1, base_sequence=5
+        records,
+        codec=codec,
+        producer_id=7,
+        producer_epoch=1,
+        base_sequence=5,
+        transactional=is_transactional,
     )
 
 

@@ -95,3 +95,21 @@ def test_the_sink_takes_a_topic_and_producer_options() -> None:
     assert got.client["compression.type"] == "zstd"
     with pytest.raises(ConfigError, match=r"kafka\.\*: compression\.type must be"):
         read_sink_options({**SERVERS, "kafka.compression.type": "rar"})
+
+
+def test_exactly_once_needs_a_name_and_takes_no_transactional_id() -> None:
+    once = {**SERVERS, "topic": "out", "exactlyOnce": "true"}
+    got = read_sink_options({**once, "transactionalIdPrefix": "copies"})
+    assert (got.prefix, got.decisions_topic) == ("copies", "ottla-spark-decisions")
+    assert read_sink_options({**SERVERS, "topic": "out"}).prefix is None
+    with pytest.raises(ConfigError, match="needs a transactionalIdPrefix"):
+        read_sink_options(once)
+    with pytest.raises(ConfigError, match="with exactlyOnce=true only"):
+        read_sink_options({**SERVERS, "transactionalIdPrefix": "copies"})
+    with pytest.raises(ConfigError, match="must not have a /"):
+        read_sink_options({**once, "transactionalIdPrefix": "copies/1"})
+    named = {**once, "transactionalIdPrefix": "copies"}
+    with pytest.raises(ConfigError, match="cannot be set"):
+        read_sink_options({**named, "kafka.transactional.id": "mine"})
+    with pytest.raises(ConfigError, match=r"needs kafka\.acks=all"):
+        read_sink_options({**named, "kafka.acks": "1"})

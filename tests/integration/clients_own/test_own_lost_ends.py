@@ -1,0 +1,146 @@
+"""A commit whose answer is lost is asked for again, and told as unknown only when the time is up.
+
+On Apache Kafka, behind a gate that lets EndTxn through, and drops what comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from ottla.chaos.backends.reserved import reserve_ports
+from ottla.clients.admin.blocking import Admin
+from ottla.clients.errors import TransactionStateError, TransactionUnknownError
+from ottla.clients.loop_thread import LoopThread
+from ottla.clients.producer.client import Producer
+from ottla.proto.kafka.apis import END_TXN
+from tests.integration.clients_own.transacting import Cluster, make_topic, new_name, require_read
+from tests.interop.broker import start_broker
+from tests.interop.kafka import class_path, missing_tools
+
+pytestmark = [pytest.mark.integration, pytest.mark.interop]
+
+
+class Gate:
+    """Stands before a broker; hangs up when the answer to an EndTxn comes, if it is told to."""
+
+    def __init__(self, broker_port: int) -> None:
+        self._broker_port = broker_port
+        # How many answers are still to be dropped, and how many were.
+        self.to_drop = 0
+        self.dropped = 0
+        self._server: asyncio.Server | None = None
+        self._writers = set[asyncio.StreamWriter]()
+
+    async def listen(self, port: int) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        while self._writers:
+            await self._end(self._writers.pop())
+
+    async def _end(self, writer: asyncio.StreamWriter) -> None:
+        self._writers.discard(writer)
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        with suppress(OSError, asyncio.IncompleteReadError):
+            inner, outer = await asyncio.open_connection("127.0.0.1", self._broker_port)
+            self._writers.add(outer)
+            asked = list[int]()
+            back = asyncio.create_task(self._answers(inner, writer, asked))
+            with suppress(asyncio.IncompleteReadError):
+                while True:
+                    frame = await _frame(reader)
+                    asked.append(struct.unpack_from(">h", frame, 4)[0])
+                    outer.write(frame)
+            await self._end(outer)
+            await back
+        await self._end(writer)
+
+    async def _answers(
+        self, inner: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: list[int]
+    ) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                frame = await _frame(inner)
+                if asked.pop(0) == END_TXN.key and self.to_drop:
+                    self.to_drop -= 1
+                    self.dropped += 1
+                    break
+                writer.write(frame)
+        writer.close()
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readexactly(4)
+    return head + await reader.readexactly(int.from_bytes(head))
+
+
+@pytest.fixture(scope="module", params=[2, 0], ids=["second dialect", "first dialect"])
+def gated(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Cluster, Gate]]:
+    missing = missing_tools()
+    if missing is not None:
+        pytest.skip(missing)
+    class_path()
+    port, inner, controller = reserve_ports(3)
+    listeners = f"PLAINTEXT://127.0.0.1:{inner},CONTROLLER://127.0.0.1:{controller}"
+    settings = {
+        "listeners": listeners,
+        "advertised.listeners": listeners.replace(str(inner), str(port)),
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+    }
+    thread = LoopThread("gate")
+    gate = Gate(inner)
+    thread.run(gate.listen(port))
+    folder = tmp_path_factory.mktemp("gated")
+    with start_broker(folder, settings, {"transaction.version": request.param}, port=inner):
+        yield Cluster("apache-kafka", f"127.0.0.1:{port}"), gate
+    thread.run(gate.close())
+    thread.stop()
+
+
+def test_a_commit_is_asked_for_until_it_is_answered(gated: tuple[Cluster, Gate]) -> None:
+    cluster, gate = gated
+    with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
+        topic = make_topic(admin, 1)
+    with Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": new_name()}) as own:
+        for number in range(3):
+            gate.to_drop, before = 2, gate.dropped
+            with own.transaction():
+                own.send(topic, b"%d" % number)
+            assert gate.dropped - before == 2
+    require_read(cluster, topic, [b"0", b"1", b"2"])
+
+
+def test_a_commit_without_an_answer_is_unknown_and_can_be_asked_for_again(
+    gated: tuple[Cluster, Gate],
+) -> None:
+    cluster, gate = gated
+    with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
+        topic = make_topic(admin, 1)
+    with Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": new_name()}) as own:
+        own.init_transactions()
+        own.begin()
+        own.send(topic, b"one").result()
+        gate.to_drop = 1 << 30
+        with pytest.raises(TransactionUnknownError, match="may or may not have happened"):
+            own.commit(1.5)
+        with pytest.raises(TransactionStateError, match="call commit again"):
+            own.abort()
+        gate.to_drop = 0
+        own.commit()
+        with own.transaction():
+            own.send(topic, b"two")
+    require_read(cluster, topic, [b"one", b"two"])
