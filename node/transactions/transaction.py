@@ -275,7 +275,9 @@ class Transaction:
         if state is State.ONGOING:
             return self._decide(now_ms, is_commit=is_commit, version=version, fresh=fresh)
         if state.is_decided:
-            return _BUSY if state.is_commit == is_commit else _WRONG_STATE
+            # Who has the new epoch already means its next transaction, and is too early.
+            is_next = is_new_client and not is_retry
+            return _BUSY if is_next or state.is_commit == is_commit else _WRONG_STATE
         if not is_new_client:
             is_known = state.is_complete and state.is_commit == is_commit
             return Told() if is_known else _WRONG_STATE
@@ -306,10 +308,11 @@ class Transaction:
             return None
         holder = value.holder
         if value.state.is_decided:
-            # The old client has the epoch of the markers; the new one would be asking twice.
+            # The old client has the epoch of the markers. The new one holds the next epoch; Kafka
+            # takes it for a stranger until all is marked, and nothing speaks for that.
             is_old = value.client_version < NEW_CLIENT
-            known = {holder, (value.producer_id, value.producer_epoch)} if is_old else set()
-            if (producer_id, epoch) in known:
+            markers = (value.producer_id, value.producer_epoch)
+            if (producer_id, epoch) == holder or (is_old and (producer_id, epoch) == markers):
                 return None
             ids = {holder[0], value.producer_id}
             return _FENCED if producer_id in ids else _OTHER_ID

@@ -42,7 +42,11 @@ NamedTopic = Callable[..., str]
 
 @pytest.fixture(scope="session")
 def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    options = {"default.replication.factor": "3", "auto.create.topics.enable": "true"}
+    options = {
+        "default.replication.factor": "3",
+        "auto.create.topics.enable": "true",
+        "transaction.two.phase.commit.enable": "true",
+    }
     with running_cluster(tmp_path_factory.mktemp("own"), options=options) as cluster:
         yield cluster
 

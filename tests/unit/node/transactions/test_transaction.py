@@ -132,6 +132,17 @@ def test_what_an_end_is_answered_when_nothing_is_ongoing(
     assert carried_out(one, told) == expected
 
 
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_the_end_of_the_next_one_waits_for_the_markers_of_the_one_before(is_commit: bool) -> None:
+    one = ongoing()
+    ended(one, is_commit=True)
+    # Who has the new epoch was told so by the coordinator, and is no stranger.
+    assert one.end(7, 1, NOW, is_commit=is_commit, version=NEW_CLIENT) == CONCURRENT
+    assert one.end(7, 2, NOW, is_commit=is_commit, version=NEW_CLIENT) == FENCED
+    completed(one)
+    assert ended(one, is_commit=False) == Told(7, 2)
+
+
 def test_an_end_that_is_sent_again_hits_no_other_transaction() -> None:
     one = ongoing()
     ended(one, is_commit=True)
