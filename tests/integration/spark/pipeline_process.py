@@ -84,17 +84,26 @@ class PipelineProcess:
         while not is_told():
             self.require_running()
             assert time.monotonic() < end, "no task is at work"
-            now = 0
-            for pid in self._workers():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                    now += 1
+            now = self.kill_workers()
             killed += now
             if now:
                 # One that had nothing to do is not missed.
                 with suppress(TimeoutError):
                     wait_until(is_told, _TOLD_S, "a task has failed")
         return killed
+
+    def kill_workers(self) -> int:
+        """Kill every Python that works for tasks, or plans them, once; return how many."""
+        killed = 0
+        for pid in self._workers():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+        return killed
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
 
     def kill_driver(self) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)

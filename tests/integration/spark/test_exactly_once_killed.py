@@ -19,6 +19,7 @@ from ottla.clients.producer.client import Producer
 from ottla.clients.spark.decider import Decider
 from ottla.clients.spark.options import read_sink_options
 from ottla.proto.ids import TopicPartition
+from tests.integration.nodes import wait_until
 from tests.integration.spark.pipeline_process import PipelineProcess
 from tests.interop.broker import start_broker
 from tests.interop.kafka import class_path, missing_tools
@@ -76,6 +77,29 @@ def _results(bootstrap: str) -> Counter[int]:
     return found
 
 
+def _live_and_die(file: Path, log: Path) -> int:
+    """Run until something was written, kill its workers, then its driver; return how many."""
+    process = PipelineProcess(file, log, url="local[2,16]", conf={})
+    killed = 0
+
+    def has_killed() -> bool:
+        nonlocal killed
+        killed += process.kill_workers()
+        return killed > 0
+
+    try:
+        process.wait_for_batches({"topic_out"})
+        before = process.batches()
+        wait_until(has_killed, DEADLINE_S, "a worker is killed")
+        # A task is done again; the query itself ends if it was its own worker.
+        wait_until(
+            lambda: not process.is_running or process.batches() != before, DEADLINE_S, "it goes on"
+        )
+    finally:
+        process.end()
+    return killed
+
+
 def test_every_result_is_there_once_though_tasks_and_drivers_are_killed(tmp_path: Path) -> None:
     missing = missing_tools()
     if missing is not None:
@@ -93,16 +117,7 @@ def test_every_result_is_there_once_though_tasks_and_drivers_are_killed(tmp_path
         file, last = tmp_path / "once.toml", tmp_path / "last.toml"
         for path, trigger in ((file, "1 second"), (last, "available-now")):
             path.write_text(FILE.format(bootstrap=broker.address, trigger=trigger))
-        killed = 0
-        for _ in range(DRIVERS):
-            process = PipelineProcess(file, log, url="local[2,16]", conf={})
-            try:
-                process.wait_for_batches({"topic_out"})
-                killed += process.kill_tasks()
-                process.wait_for_batches({"topic_out"})
-                process.kill_driver()
-            finally:
-                process.end()
+        killed = sum(_live_and_die(file, log) for _ in range(DRIVERS))
         process = PipelineProcess(last, log, url="local[2,16]", conf={})
         try:
             process.wait_until_done(DEADLINE_S)
