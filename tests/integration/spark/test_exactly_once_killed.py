@@ -143,6 +143,6 @@ def test_every_result_is_there_once_though_tasks_and_drivers_are_killed(tmp_path
     again = rounds - RECORDS // BATCH - 1
     assert again > 0, "no batch was done again: nothing was shown"
     print(
-        f"{RECORDS} results once: {DRIVERS} drivers and {killed} workers killed while tasks wrote, "
+        f"{RECORDS} results once: {DRIVERS} drivers ended, {killed} workers killed as tasks wrote, "
         f"{again} batches done again."
     )
