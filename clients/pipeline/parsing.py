@@ -109,6 +109,8 @@ def _avro_reader(schema: AvroSchema, *, framed: bool) -> Any:
             return {**nothing, _CORRUPT: str(error)}
         return {**found, _CORRUPT: None}
 
+    # Spark looks there for a type that says how to call it, and warns of one that it does not know.
+    read.__annotations__.clear()
     return f.udf(read, f"struct<{schema.ddl}, {_CORRUPT} string>")
 
 

@@ -7,7 +7,8 @@ every row once, a topic at least once (`sinks.py`).
 Q1  nothing is started unless all of the pipeline makes sense
 Q2  a query that fails ends the others, and its first sentence is told
 Q3  a query whose Python did not start within the ten seconds that Spark allows (and nobody can
-    change) is started again, a few times: on a busy machine that happens, and nothing is lost by it
+    change), or was killed while it planned a batch, is started again, a few times until its next
+    batch: on a busy machine that happens, and nothing is lost by it
 
 Not here: what the tables are (`tables.py`), where rows go (`sinks.py`).
 """
@@ -27,8 +28,9 @@ from ottla.proto.errors import ConfigError, OttlaError
 
 _LOOK_EVERY_S: Final = 0.5
 _STARTS_AGAIN_MAX: Final = 5
-# What Spark says of a Python that was too slow to start.
-_SLOW_START: Final = "Python worker failed to connect back"
+# What Spark says of a Python that was too slow to start, and of one that died. One that works for a
+# task is replaced by Spark itself, one that plans is not.
+_PYTHON_GONE: Final = ("Python worker failed to connect back", "Python worker exited unexpectedly")
 
 
 class PipelineFailedError(OttlaError):
@@ -56,7 +58,8 @@ class Run:
             sinks.append((sink, tables.analysed("sinks", sink, prepared, sink, rows)))
         self._sinks: Final = [*sinks, *tables.dead_letters]
         self._queries: Final = dict[str, Any]()
-        self._starts_left = _STARTS_AGAIN_MAX
+        # By query, until its next batch.
+        self._starts_left: Final = dict[str, int]()
         # The last batch that was told, by query.
         self._told: Final = dict[str, int]()
         # Rows that each query has read so far.
@@ -72,9 +75,8 @@ class Run:
         while True:
             is_over = not any(query.isActive for query in self._queries.values())
             self._tell_progress(tell)
-            starts_left = self._starts_left
-            self._raise_failure(tell)
-            if is_over and starts_left == self._starts_left:
+            was_started_again = self._mend_or_raise(tell)
+            if is_over and not was_started_again:
                 return
             await asyncio.sleep(_LOOK_EVERY_S)
 
@@ -107,21 +109,27 @@ class Run:
                 if one["batchId"] <= self._told.get(name, -1):
                     continue
                 self._told[name] = one["batchId"]
+                self._starts_left.pop(name, None)
                 self.rows_read[name] += one["numInputRows"]
                 took_s = one["batchDuration"] / 1000
                 tell(f"{name}: batch {one['batchId']}, {one['numInputRows']} rows, {took_s:.1f} s")
 
-    def _raise_failure(self, tell: Callable[[str], None]) -> None:
+    def _mend_or_raise(self, tell: Callable[[str], None]) -> bool:
+        """Return whether a query was started again (Q3)."""
+        was_started_again = False
         for sink, rows in self._sinks:
             name = sink.name
             error = self._queries[name].exception()
             if error is None:
                 continue
             cause = cause_of(str(error))
-            if _SLOW_START in str(error) and self._starts_left > 0:
-                self._starts_left -= 1
+            starts_left = self._starts_left.get(name, _STARTS_AGAIN_MAX)
+            if starts_left > 0 and any(one in str(error) for one in _PYTHON_GONE):
+                self._starts_left[name] = starts_left - 1
                 tell(f"{name}: {cause} It is started again.")
                 self._queries[name] = self._started(sink, rows)
+                was_started_again = True
                 continue
             self.stop()
             raise PipelineFailedError(f"{name}: {cause}") from error
+        return was_started_again
