@@ -178,6 +178,9 @@ class ProducerStates:
                 f"The coordinator of epoch {producer.coordinator_epoch} has written here, and this "
                 f"marker is of epoch {end.marker.coordinator_epoch}.",
             )
+        if end.is_bumped and end.producer_epoch == producer.epoch:
+            # Sent again, and late: what is open in this epoch is the next transaction.
+            return False
         # Sent again: it did its work, and nothing began since.
         is_known = end.producer_epoch == producer.epoch and not producer.batches
         return not is_known or self.transactions.first_offset_of(end.producer_id) is not None

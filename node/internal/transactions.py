@@ -89,13 +89,14 @@ def _write_marker(wanted: WantedMarker) -> pb.WantedMarker:
         is_commit=end.marker.is_commit,
         coordinator_epoch=end.marker.coordinator_epoch,
         partitions=_write_places(wanted.places),
+        is_bumped=end.is_bumped,
     )
 
 
 def _read_marker(said: pb.WantedMarker) -> WantedMarker:
     _require_producer(said.producer_id, said.producer_epoch)
     marker = Marker(said.is_commit, said.coordinator_epoch)
-    end = EndMarker(said.producer_id, said.producer_epoch, marker)
+    end = EndMarker(said.producer_id, said.producer_epoch, marker, said.is_bumped)
     return WantedMarker(end, _read_places(said.partitions))
 
 

@@ -32,7 +32,15 @@ from ottla.node.transactions.places import (
 )
 from ottla.node.transactions.readings import readings_of
 from ottla.node.transactions.transaction import Transaction
-from ottla.node.transactions.words import NEW_CLIENT, Decision, Init, Place, Refused, Told
+from ottla.node.transactions.words import (
+    EPOCH_MAX,
+    NEW_CLIENT,
+    Decision,
+    Init,
+    Place,
+    Refused,
+    Told,
+)
 from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.ids import BrokerId
 from ottla.proto.options import transactions as rows
@@ -118,7 +126,9 @@ class Transactions:
     def _mark(self, ledger: Ledger, one: Transaction) -> None:
         value = one.value
         marker = Marker(value.state.is_commit, ledger.epoch)
-        end = EndMarker(value.producer_id, value.producer_epoch, marker)
+        # The last epoch may have been that of the transaction too.
+        is_bumped = value.client_version >= NEW_CLIENT and value.producer_epoch < EPOCH_MAX
+        end = EndMarker(value.producer_id, value.producer_epoch, marker, is_bumped)
 
         def is_wanted() -> bool:
             return ledger.is_led and one.value is value
