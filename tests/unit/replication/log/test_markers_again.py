@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.builders import OneLog, small_settings
-from tests.unit.replication.log.transactions import end, write
+from tests.unit.replication.log.transactions import admit, end, write
 
 ANN = 7
 
@@ -23,3 +23,26 @@ def test_a_marker_with_a_new_epoch_that_comes_again_ends_no_later_transaction() 
     assert transactions.first_offset_of(ANN) == began
     assert not end(log, ANN, is_commit=True, epoch=2, is_bumped=True).is_duplicate
     assert transactions.first_offset_of(ANN) is None
+
+
+def test_rule_64b_a_marker_that_says_nothing_new_makes_an_answer_void() -> None:
+    log = large().create()
+    transactions = log.producers.transactions
+    end(log, ANN, is_commit=False)
+    guard = transactions.guard(ANN, 0)
+    assert end(log, ANN, is_commit=False).is_duplicate
+    assert not transactions.admit(guard)
+    admit(log, ANN)
+    assert end(log, ANN, is_commit=False).is_duplicate
+    assert not log.producers.may_write(ANN, 0)
+
+
+def test_a_question_of_a_stranger_makes_no_other_void() -> None:
+    transactions = large().create().producers.transactions
+    guard, stranger = transactions.guard(ANN, 3), transactions.guard(ANN, 0)
+    transactions.drop(stranger)
+    assert transactions.admit(guard)
+    assert not transactions.admit(guard)
+    late = [transactions.guard(ANN, 3), transactions.guard(ANN, 3)]
+    transactions.void(ANN)
+    assert not any(transactions.admit(one) for one in late)
