@@ -177,6 +177,9 @@ class Transactions:
 
     async def add(self, asked: Admission, version: int) -> Told | Refused:
         """Take partitions into a transaction."""
+        if any(topic == TRANSACTIONS_TOPIC for topic, _ in asked.places):
+            # No marker is written there.
+            raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         places = frozenset(asked.places)
 
         def question(one: Transaction, _: int | None) -> Decision:

@@ -29,8 +29,13 @@ _log = logger("transactions")
 # Between two tries for the same partitions.
 AGAIN_S: Final = 0.05
 _AT_ONCE: Final = 500
-# Written, or of no use: the topic is gone, or a later epoch has ended what this one would.
-_SETTLED: Final = (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH)
+# Written, or of no use: a later epoch has ended what this one would, or nobody writes there in a
+# transaction.
+_SETTLED: Final = (
+    ErrorCode.NONE,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+)
 
 Send = Callable[[BrokerId, Sequence[WantedMarker]], Awaitable[list[Outcomes]]]
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.node import metric_table as table
+from ottla.node.transactions.peers import Admission
 from ottla.node.transactions.places import TRANSACTIONS_TOPIC
 from ottla.proto.errors import ErrorCode
 from ottla.proto.ids import Offset
@@ -110,6 +111,21 @@ def test_one_partition_that_is_not_there_stops_all(desk: Desk) -> None:
     unknown, not_tried = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
     assert add(desk, by, 0, 7) == [not_tried, unknown]
     assert add(desk, by, 0, topic="__consumer_offsets") == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    assert state(desk)["transaction_state"] == "Empty"
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_internal_topics_are_in_no_transaction(desk: Desk, version: int) -> None:
+    by = producer(desk)
+    topics = [{"name": TRANSACTIONS_TOPIC, "partitions": [0]}]
+    one = {"transactional_id": ID, **by, "topics": topics, "verify_only": False}
+    told = ask(desk, apis.ADD_PARTITIONS_TO_TXN, version, transactions=[one])
+    (result,) = told["results_by_transaction"][0]["topic_results"][0]["results_by_partition"]
+    assert _code(result) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    place = (TRANSACTIONS_TOPIC, 0)
+    asked = Admission(transactional_id=ID, **by, places=(place,), adds=True)
+    admitted = desk.run(desk.broker.transactions.admit(asked))
+    assert admitted == {place: ErrorCode.INVALID_TOPIC_EXCEPTION}
     assert state(desk)["transaction_state"] == "Empty"
 
 

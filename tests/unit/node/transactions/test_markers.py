@@ -144,6 +144,16 @@ def test_a_topic_that_is_gone_needs_no_marker() -> None:
     run(story)
 
 
+def test_what_takes_no_marker_needs_none() -> None:
+    async def story(post: Post) -> None:
+        post.brokers.answers[2] = ErrorCode.INVALID_TOPIC_EXCEPTION
+        post.add()
+        await until(lambda: post.done == 1)
+        assert post.markers.waiting == 0
+
+    run(story)
+
+
 def test_who_coordinates_no_more_sends_nothing_and_completes_nothing() -> None:
     async def story(post: Post) -> None:
         post.brokers.answers[1] = post.brokers.answers[2] = None
