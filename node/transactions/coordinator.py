@@ -24,7 +24,7 @@ from ottla.node.metrics import Reading
 from ottla.node.transactions.ledger import Ledger, World
 from ottla.node.transactions.markers import Duty, Markers
 from ottla.node.transactions.marking import write_markers
-from ottla.node.transactions.peers import Admission, Outcomes, WantedMarker
+from ottla.node.transactions.peers import Admission, Admitted, Outcomes, WantedMarker
 from ottla.node.transactions.places import (
     TRANSACTIONAL_ID_MAX,
     TRANSACTIONS_TOPIC,
@@ -222,21 +222,27 @@ class Transactions:
             raise RequestError(told.code)
         return told
 
-    async def admit(self, asked: Admission) -> Outcomes:
-        """Return for each partition whether the producer may write there in its transaction."""
+    async def admit(self, asked: Admission) -> Admitted:
+        """Say for each partition whether the producer may write there in its transaction."""
+        epoch = -1
         try:
-            if not asked.adds:
-                return self.verify(asked)
-            unknown = self.unknown_of(asked.places)
-            if unknown:
-                return {
-                    **dict.fromkeys(asked.places, ErrorCode.OPERATION_NOT_ATTEMPTED),
-                    **dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-                }
-            told = await self.add(asked, NEW_CLIENT)
-            code = told.code if isinstance(told, Refused) else ErrorCode.NONE
+            epoch = self._asked(asked.transactional_id).epoch
+            outcomes = await self._admitted(asked)
         except RequestError as refusal:
-            code = refusal.code
+            outcomes = dict.fromkeys(asked.places, refusal.code)
+        return Admitted(outcomes, epoch)
+
+    async def _admitted(self, asked: Admission) -> Outcomes:
+        if not asked.adds:
+            return self.verify(asked)
+        unknown = self.unknown_of(asked.places)
+        if unknown:
+            return {
+                **dict.fromkeys(asked.places, ErrorCode.OPERATION_NOT_ATTEMPTED),
+                **dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            }
+        told = await self.add(asked, NEW_CLIENT)
+        code = told.code if isinstance(told, Refused) else ErrorCode.NONE
         return dict.fromkeys(asked.places, code)
 
     def unknown_of(self, places: Sequence[Place]) -> list[Place]:

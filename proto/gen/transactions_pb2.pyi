@@ -63,7 +63,9 @@ class AdmissionAsked(_message.Message):
     def __init__(self, transactional_id: _Optional[str] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[Partitions, _Mapping]]] = ..., adds: _Optional[bool] = ...) -> None: ...
 
 class AdmissionAnswer(_message.Message):
-    __slots__ = ("outcomes",)
+    __slots__ = ("outcomes", "coordinator_epoch")
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     outcomes: Codes
-    def __init__(self, outcomes: _Optional[_Union[Codes, _Mapping]] = ...) -> None: ...
+    coordinator_epoch: int
+    def __init__(self, outcomes: _Optional[_Union[Codes, _Mapping]] = ..., coordinator_epoch: _Optional[int] = ...) -> None: ...

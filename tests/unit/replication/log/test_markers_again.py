@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ottla.proto.errors import ErrorCode
 from tests.builders import OneLog, small_settings
-from tests.unit.replication.log.transactions import admit, end, write
+from tests.unit.replication.log.transactions import COORDINATOR, admit, end, write
 
 ANN = 7
 
@@ -46,3 +47,15 @@ def test_a_question_of_a_stranger_makes_no_other_void() -> None:
     late = [transactions.guard(ANN, 3), transactions.guard(ANN, 3)]
     transactions.void(ANN)
     assert not any(transactions.admit(one) for one in late)
+
+
+def test_the_answer_of_a_coordinator_that_was_replaced_is_void() -> None:
+    log = large().create()
+    producers, transactions = log.producers, log.producers.transactions
+    end(log, ANN, is_commit=False)
+    late = transactions.guard(ANN, 0)
+    assert producers.admit(late, COORDINATOR - 1) is ErrorCode.NOT_COORDINATOR
+    assert not producers.may_write(ANN, 0)
+    assert not transactions.drop(late)
+    assert producers.admit(transactions.guard(ANN, 0), COORDINATOR) is ErrorCode.NONE
+    assert producers.may_write(ANN, 0)
