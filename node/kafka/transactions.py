@@ -24,6 +24,7 @@ from ottla.node.transactions.words import NEW_CLIENT, OLD_CLIENT, Place, Refused
 from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.kafka.message import Message
 from ottla.proto.records.control import EndMarker, Marker
+from ottla.replication.producers import NO_COORDINATOR
 
 if TYPE_CHECKING:
     from ottla.node.broker import Broker
@@ -195,8 +196,22 @@ async def _written(broker: Broker, wanted: WantedMarker) -> Outcomes:
         fenced = dict.fromkeys(wanted.places, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
         unknown = broker.transactions.unknown_of(wanted.places)
         return fenced | dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    (outcomes,) = await write_markers(broker, [wanted])
-    return outcomes
+    told = await write_markers(broker, [_in_step(broker, end, place) for place in wanted.places])
+    return {place: code for one in told for place, code in one.items()}
+
+
+def _in_step(broker: Broker, end: EndMarker, place: Place) -> WantedMarker:
+    """Return a marker that makes the log take nobody for a later coordinator than it did.
+
+    With a later epoch than that of the real one, the log would hear the real one no more.
+    """
+    replica = broker.replicas.get(*place)
+    producer = None if replica is None else replica.log.producers.get(end.producer_id)
+    known = NO_COORDINATOR if producer is None else producer.coordinator_epoch
+    told = end.marker.coordinator_epoch
+    # One that is too low stays so, and is refused.
+    marker = end.marker._replace(coordinator_epoch=told if told < known else max(known, 0))
+    return WantedMarker(end._replace(marker=marker), (place,))
 
 
 def _wanted(one: Message) -> WantedMarker:
