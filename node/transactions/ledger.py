@@ -76,7 +76,7 @@ class Ledger:
         self._world: Final = world
         self.transactions: Final[dict[str, Transaction]] = {}
         # Those who wait until something has changed about an id.
-        self._waiting: Final[dict[str, list[asyncio.Future[None]]]] = {}
+        self._waiting: Final[dict[str, set[asyncio.Future[None]]]] = {}
         self.is_loaded = False
         self.is_over = False
 
@@ -187,8 +187,20 @@ class Ledger:
     async def _until_changed(self, name: str, until_s: float) -> None:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        self._waiting.setdefault(name, []).append(future)
-        await asyncio.wait({future}, timeout=max(0.0, until_s - loop.time()))
+        self._waiting.setdefault(name, set()).add(future)
+        try:
+            await asyncio.wait({future}, timeout=max(0.0, until_s - loop.time()))
+        finally:
+            # Whoever lost patience must not stay in the list until something changes.
+            left = self._waiting.get(name, set())
+            left.discard(future)
+            if not left:
+                self._waiting.pop(name, None)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait until something has changed."""
+        return sum(map(len, self._waiting.values()))
 
     def _changed(self, name: str) -> None:
         for future in self._waiting.pop(name, ()):

@@ -179,6 +179,7 @@ def test_waiting_ends_with_the_patience_or_the_office(monkeypatch: pytest.Monkey
         with monkeypatch.context() as patch:
             patch.setattr(ledger_module, "PATIENCE_S", 0.01)
             assert await office.end() == Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+        assert office.ledger.waiting == 0
         asked = asyncio.ensure_future(office.end())
         await asyncio.sleep(0)
         office.ledger.close()
