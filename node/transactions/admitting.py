@@ -32,11 +32,14 @@ if TYPE_CHECKING:
 # While another one takes over as the coordinator, so long is waited, and so often it is looked.
 PATIENCE_S: Final = 0.5
 _LOOK_S: Final = 0.02
-# Nothing is known, and the next moment may bring it.
+# Nothing is known, and the next moment may bring it. A partition that is led here is known
+# everywhere in a moment, also if the coordinator has not heard of it yet.
 _AWAY: Final = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,
 )
 
 
