@@ -226,13 +226,13 @@ class Ledger:
         self.write(one, one.complete(self._world.clock.now_ms()), told)
 
     def time_out(self) -> int:
-        """Abort what took too long; return how many."""
+        """Abort what took too long; return how many, of those that the log has taken."""
         if not self._may_act():
             return 0
         count, now_ms = 0, self._world.clock.now_ms()
         for one in tuple(self.transactions.values()):
             late = one.time_out(now_ms)
-            if late is not None:
+            if late is not None and self.write(one, late.value, lambda code: None):
                 count += 1
                 _log.warning(
                     "transaction_timed_out",
@@ -240,7 +240,6 @@ class Ledger:
                     producer_id=one.value.producer_id,
                     timeout_ms=one.value.timeout_ms,
                 )
-                self.write(one, late.value, lambda code: None)
         return count
 
     def expire(self, keep_ms: int) -> int:
@@ -280,10 +279,11 @@ class Ledger:
         one: Transaction,
         value: TransactionValue,
         told: Callable[[ErrorCode | None], None],
-    ) -> None:
+    ) -> bool:
         """Write what an id is from now on; `told` once, with None when it is committed.
 
         If that cannot be said, the id takes no other transition before the log has the last word.
+        Returns whether it is in the log.
         """
         name = one.transactional_id
         one.begin(value)
@@ -293,11 +293,13 @@ class Ledger:
             self._changed(name)
             self._go_on(one)
 
-        if not self._write(name, encode_value(value), apply, told):
-            one.give_up()
-            if one.is_new and self.transactions.get(name) is one:
-                del self.transactions[name]
-            self._changed(name)
+        if self._write(name, encode_value(value), apply, told):
+            return True
+        one.give_up()
+        if one.is_new and self.transactions.get(name) is one:
+            del self.transactions[name]
+        self._changed(name)
+        return False
 
     def _write(
         self,

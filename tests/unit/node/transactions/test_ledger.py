@@ -198,6 +198,21 @@ def test_too_few_replicas_refuse_and_leave_nothing_behind() -> None:
     run(story)
 
 
+def test_a_time_out_counts_when_it_is_written() -> None:
+    async def story(office: Office) -> None:
+        await office.loaded()
+        await office.synced(office.init())
+        await office.synced(office.add())
+        office.clock.ms += 101
+        office.books.need_replicas(2)
+        assert office.ledger.time_out() == 0
+        office.books.need_replicas(1)
+        assert office.ledger.time_out() == 1
+        assert office.ledger.time_out() == 0
+
+    run(story)
+
+
 def test_an_id_is_complete_when_the_last_marker_is_told() -> None:
     async def story(office: Office) -> None:
         await office.loaded()
