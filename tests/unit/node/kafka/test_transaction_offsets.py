@@ -67,7 +67,12 @@ def test_a_marker_that_comes_again_shows_nothing_of_the_next_transaction(
     duties: list[Duty] = []
     markers = desk.broker.transactions.markers
     add_duty = markers.add
-    monkeypatch.setattr(markers, "add", lambda duty: (duties.append(duty), add_duty(duty)))
+
+    def added(duty: Duty) -> None:
+        duties.append(duty)
+        add_duty(duty)
+
+    monkeypatch.setattr(markers, "add", added)
     by = producer(desk)
     assert commit(desk, by, 5) == 0
     told = end(desk, by)
