@@ -27,7 +27,7 @@ from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.ids import INT32_MAX, NO_SEQUENCE, Offset, ProducerEpoch, ProducerId
 from ottla.proto.records.control import EndMarker, Marker
 from ottla.proto.records.header import BatchHeader
-from ottla.replication.transactions import Aborted, Transactions
+from ottla.replication.transactions import Aborted, Guard, Transactions
 
 BATCHES_MAX: Final = 5
 # Anybody may invent producer ids, one in each batch. So many of them take some 8 MB, and 0.04 s of
@@ -123,6 +123,19 @@ class ProducerStates:
             return producer is not None and producer.epoch == epoch
         return self.transactions.may_write(producer_id, epoch)
 
+    def admit(self, guard: Guard, coordinator_epoch: int) -> ErrorCode:
+        """Let the next batch begin a transaction; return NONE, or why the answer does not count.
+
+        A coordinator that was replaced, and does not know it yet, may still say yes to what the
+        next one has ended: by the marker of that one it is known here.
+        """
+        producer = self._producers.get(guard.producer_id)
+        if producer is not None and coordinator_epoch < producer.coordinator_epoch:
+            self.transactions.drop(guard)
+            return ErrorCode.NOT_COORDINATOR
+        is_admitted = self.transactions.admit(guard)
+        return ErrorCode.NONE if is_admitted else ErrorCode.INVALID_TXN_STATE
+
     def _check_sequence(self, header: BatchHeader) -> Placed | None:
         producer = self._producers.get(header.producer_id)
         if producer is None:
@@ -178,6 +191,9 @@ class ProducerStates:
                 f"The coordinator of epoch {producer.coordinator_epoch} has written here, and this "
                 f"marker is of epoch {end.marker.coordinator_epoch}.",
             )
+        if end.is_bumped and end.producer_epoch == producer.epoch:
+            # Sent again, and late: what is open in this epoch is the next transaction.
+            return False
         # Sent again: it did its work, and nothing began since.
         is_known = end.producer_epoch == producer.epoch and not producer.batches
         return not is_known or self.transactions.first_offset_of(end.producer_id) is not None

@@ -62,7 +62,9 @@ class Transactions:
         self._open: dict[int, int] = {}
         # With markers that may not be committed yet, in the order of the markers.
         self._ended: deque[Ended] = deque()
-        self._guards: dict[int, Guard] = {}
+        # By producer: questions under way. Each belongs to a request that waits for its answer, and
+        # goes with it: there are no more than requests in flight, which connections bound.
+        self._guards: dict[int, set[Guard]] = {}
         # Producer and epoch whose next batch may begin a transaction (T2).
         self._admitted: dict[int, int] = {}
 
@@ -102,21 +104,31 @@ class Transactions:
 
     def guard(self, producer_id: int, producer_epoch: int) -> Guard:
         """Begin to ask the coordinator whether this producer may write here."""
-        guard = self._guards[producer_id] = Guard(producer_id, producer_epoch)
+        guard = Guard(producer_id, producer_epoch)
+        self._guards.setdefault(producer_id, set()).add(guard)
         return guard
 
     def admit(self, guard: Guard) -> bool:
         """Let the next batch begin a transaction; return False if the answer came too late."""
-        if self._guards.get(guard.producer_id) is not guard:
+        if not self.drop(guard):
             return False
-        del self._guards[guard.producer_id]
         self._admitted[guard.producer_id] = guard.producer_epoch
         return True
 
-    def drop(self, guard: Guard) -> None:
-        """The coordinator has said no, or nothing."""
-        if self._guards.get(guard.producer_id) is guard:
+    def drop(self, guard: Guard) -> bool:
+        """Nobody asks any more; return False if the question was void already."""
+        guards = self._guards.get(guard.producer_id, set())
+        if guard not in guards:
+            return False
+        guards.remove(guard)
+        if not guards:
             del self._guards[guard.producer_id]
+        return True
+
+    def void(self, producer_id: int) -> None:
+        """A marker came: what was asked or answered before it does not count any more (T2)."""
+        self._guards.pop(producer_id, None)
+        self._admitted.pop(producer_id, None)
 
     def may_write(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether a transactional batch may be appended now (T2)."""
@@ -136,8 +148,7 @@ class Transactions:
 
     def ends(self, producer_id: int, marker_offset: int) -> Ended | None:
         """A marker is in the log; return the transaction that it ends, if there is one."""
-        self._guards.pop(producer_id, None)
-        self._admitted.pop(producer_id, None)
+        self.void(producer_id)
         first_offset = self._open.pop(producer_id, None)
         if first_offset is None:
             return None

@@ -52,6 +52,7 @@ from ottla.proto.errors import ErrorCode, RequestError, StorageError
 from ottla.proto.ids import Offset
 from ottla.proto.kafka.uuids import UUID
 from ottla.proto.records.control import EndMarker
+from ottla.replication.log.append import Appended
 from ottla.replication.replica import Replica
 
 _log = logger("groups")
@@ -422,20 +423,25 @@ class Ledger:
         apply: Callable[[Offset], None],
         told: Callable[[ErrorCode | None], None],
     ) -> bool:
-        """Write a batch; return whether it is in the log. `apply` gets where it ends there."""
+        """Write a batch; return whether it is in the log. `apply` gets where it ends there.
+
+        What was in the log already was applied, or will be, by whoever wrote it.
+        """
         replica = self.replica
         try:
-            end = self._append(batch)
+            appended = self._append(batch)
         except (RequestError, StorageError) as error:
             told(as_group_error(code_of(error)))
             return False
+        end = Offset(appended.last_offset + 1)
 
         def again(write: Write) -> None:
             if self.is_led:
                 self._told_of(write, replica.when_committed(end, write, is_patient=True))
 
         check = partial(self._world.require_standing, replica)
-        write = Write(partial(apply, end), told, check, again)
+        then = _nothing if appended.is_duplicate else partial(apply, end)
+        write = Write(then, told, check, again)
         write.wait()
         self._told_of(write, replica.when_committed(end, write))
         return True
@@ -450,8 +456,8 @@ class Ledger:
         """Return a batch; with a producer's id, epoch and sequence, one of its transaction."""
         return batch_of(records, self._world.clock.now_ms(), producer)
 
-    def _append(self, batch: bytes | EndMarker) -> Offset:
-        """Return where the log ends with this batch; raises `RequestError`, `StorageError`."""
+    def _append(self, batch: bytes | EndMarker) -> Appended:
+        """Return where this batch is in the log; raises `RequestError`, `StorageError`."""
         self.require()
         replica = self.replica
         code = replica.refusal_of_all()
@@ -460,7 +466,11 @@ class Ledger:
         (appended,) = replica.append((batch,), now_ms=self._world.clock.now_ms())
         if isinstance(appended, RequestError):
             raise RequestError(appended.code, appended.sentence)
-        return Offset(appended.last_offset + 1)
+        return appended
+
+
+def _nothing() -> None:
+    pass
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:

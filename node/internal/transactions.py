@@ -25,7 +25,13 @@ from ottla.node.internal.service import CLUSTER_KEY, NODE_KEY, OTHER_CLUSTER, Ve
 from ottla.node.internal.tls import NOBODY
 from ottla.node.logs import logger
 from ottla.node.transactions.marking import write_markers
-from ottla.node.transactions.peers import Admission, Outcomes, PeerAwayError, WantedMarker
+from ottla.node.transactions.peers import (
+    Admission,
+    Admitted,
+    Outcomes,
+    PeerAwayError,
+    WantedMarker,
+)
 from ottla.node.transactions.words import Place
 from ottla.proto.errors import ErrorCode, RemoteProtocolError
 from ottla.proto.gen import transactions_pb2 as pb
@@ -89,13 +95,14 @@ def _write_marker(wanted: WantedMarker) -> pb.WantedMarker:
         is_commit=end.marker.is_commit,
         coordinator_epoch=end.marker.coordinator_epoch,
         partitions=_write_places(wanted.places),
+        is_bumped=end.is_bumped,
     )
 
 
 def _read_marker(said: pb.WantedMarker) -> WantedMarker:
     _require_producer(said.producer_id, said.producer_epoch)
     marker = Marker(said.is_commit, said.coordinator_epoch)
-    end = EndMarker(said.producer_id, said.producer_epoch, marker)
+    end = EndMarker(said.producer_id, said.producer_epoch, marker, said.is_bumped)
     return WantedMarker(end, _read_places(said.partitions))
 
 
@@ -129,7 +136,7 @@ class RemotePeers:
 
         return await self._ask(node, "WriteMarkers", asked.SerializeToString(), MARKERS_S, read)
 
-    async def admit(self, node: BrokerId, asked: Admission) -> Outcomes:
+    async def admit(self, node: BrokerId, asked: Admission) -> Admitted:
         message = pb.AdmissionAsked(
             transactional_id=asked.transactional_id,
             producer_id=asked.producer_id,
@@ -138,8 +145,9 @@ class RemotePeers:
             adds=asked.adds,
         )
 
-        def read(data: bytes) -> Outcomes:
-            return _read_codes(message.partitions, parse(pb.AdmissionAnswer, data).outcomes)
+        def read(data: bytes) -> Admitted:
+            told = parse(pb.AdmissionAnswer, data)
+            return Admitted(_read_codes(message.partitions, told.outcomes), told.coordinator_epoch)
 
         return await self._ask(node, "Admit", message.SerializeToString(), ADMIT_S, read)
 
@@ -204,7 +212,7 @@ class TransactionService:
     async def admit(self, data: bytes) -> bytes:
         asked = parse(pb.AdmissionAsked, data)
         _require_producer(asked.producer_id, asked.producer_epoch)
-        outcomes = await self._broker.transactions.admit(
+        told = await self._broker.transactions.admit(
             Admission(
                 transactional_id=asked.transactional_id,
                 producer_id=asked.producer_id,
@@ -213,8 +221,10 @@ class TransactionService:
                 adds=asked.adds,
             )
         )
-        codes = _write_codes(asked.partitions, outcomes)
-        return pb.AdmissionAnswer(outcomes=codes).SerializeToString()
+        return pb.AdmissionAnswer(
+            outcomes=_write_codes(asked.partitions, told.outcomes),
+            coordinator_epoch=told.coordinator_epoch,
+        ).SerializeToString()
 
     def _require_meant(self, context: Context) -> None:
         told, me = dict(context.invocation_metadata() or ()), self._me

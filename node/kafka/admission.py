@@ -104,8 +104,12 @@ def _told(code: ErrorCode, version: int) -> ErrorCode:
             | ErrorCode.NOT_COORDINATOR
             | ErrorCode.COORDINATOR_NOT_AVAILABLE
             | ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            | ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            | ErrorCode.OPERATION_NOT_ATTEMPTED
+            | ErrorCode.UNKNOWN_SERVER_ERROR
         ):
-            # A producer sends again after this, and looks for no other leader.
+            # A producer sends again after this, and looks for no other leader. What the coordinator
+            # does not know is led here; and what nobody can name costs no transaction (rule 63).
             return ErrorCode.NOT_ENOUGH_REPLICAS
         case _:
             return code

@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 _ABORTABLE_SINCE: Final = 4
 _ADDS_SINCE: Final = 5
 _NO_GENERATION: Final = -1
+# The coordinator of the transaction, or what it knows.
+_AWAY: Final = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+)
 
 
 async def txn_offset_commit(broker: Broker, request: Request) -> dict[str, Any]:
@@ -119,8 +127,7 @@ def _told(code: ErrorCode, version: int) -> ErrorCode:
         return ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    is_away = code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
-    if is_away or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < _ADDS_SINCE):
+    if code in _AWAY or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < _ADDS_SINCE):
         # This one is the right coordinator, of the group: the other one is not to be looked for.
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return code

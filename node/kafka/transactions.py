@@ -24,6 +24,7 @@ from ottla.node.transactions.words import NEW_CLIENT, OLD_CLIENT, Place, Refused
 from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.kafka.message import Message
 from ottla.proto.records.control import EndMarker, Marker
+from ottla.replication.producers import NO_COORDINATOR
 
 if TYPE_CHECKING:
     from ottla.node.broker import Broker
@@ -85,7 +86,7 @@ def _places(topics: Iterable[Message]) -> tuple[Place, ...]:
 
 
 async def _added(broker: Broker, asked: Admission, version: int) -> Outcomes:
-    wrong = _wrong(broker, asked.places, is_client=version < _MANY_SINCE)
+    wrong = _wrong(broker, asked.places)
     if wrong:
         # All or nothing: one transaction is not begun with half of its partitions.
         rest = dict.fromkeys(asked.places, ErrorCode.OPERATION_NOT_ATTEMPTED)
@@ -100,13 +101,12 @@ async def _added(broker: Broker, asked: Admission, version: int) -> Outcomes:
     return dict.fromkeys(asked.places, _told(code, version))
 
 
-def _wrong(broker: Broker, places: Sequence[Place], *, is_client: bool) -> dict[Place, ErrorCode]:
+def _wrong(broker: Broker, places: Sequence[Place]) -> dict[Place, ErrorCode]:
     unknown = broker.transactions.unknown_of(places)
     wrong = dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if is_client:
-        ours = [place for place in places if is_internal(place[0])]
-        wrong.update(dict.fromkeys(ours, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    return wrong
+    # Stricter: Kafka lets its brokers, who send the later versions, add them. Ours ask otherwise.
+    ours = [place for place in places if is_internal(place[0])]
+    return wrong | dict.fromkeys(ours, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _results(topics: Iterable[Message], codes: Mapping[Place, ErrorCode]) -> list[dict[str, Any]]:
@@ -196,8 +196,22 @@ async def _written(broker: Broker, wanted: WantedMarker) -> Outcomes:
         fenced = dict.fromkeys(wanted.places, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
         unknown = broker.transactions.unknown_of(wanted.places)
         return fenced | dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    (outcomes,) = await write_markers(broker, [wanted])
-    return outcomes
+    told = await write_markers(broker, [_in_step(broker, end, place) for place in wanted.places])
+    return {place: code for one in told for place, code in one.items()}
+
+
+def _in_step(broker: Broker, end: EndMarker, place: Place) -> WantedMarker:
+    """Return a marker that makes the log take nobody for a later coordinator than it did.
+
+    With a later epoch than that of the real one, the log would hear the real one no more.
+    """
+    replica = broker.replicas.get(*place)
+    producer = None if replica is None else replica.log.producers.get(end.producer_id)
+    known = NO_COORDINATOR if producer is None else producer.coordinator_epoch
+    told = end.marker.coordinator_epoch
+    # One that is too low stays so, and is refused.
+    marker = end.marker._replace(coordinator_epoch=told if told < known else max(known, 0))
+    return WantedMarker(end._replace(marker=marker), (place,))
 
 
 def _wanted(one: Message) -> WantedMarker:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ottla.node.transactions.peers import Admission, Outcomes, PeerAwayError
+from ottla.node.transactions.peers import Admission, Admitted, PeerAwayError
 from ottla.node.transactions.places import partition_of
 from ottla.node.transactions.words import Place
 from ottla.proto.errors import ErrorCode
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
 # While another one takes over as the coordinator, so long is waited, and so often it is looked.
 PATIENCE_S: Final = 0.5
 _LOOK_S: Final = 0.02
-_VOID: Final = ErrorCode.INVALID_TXN_STATE
-# Nothing is known, and the next moment may bring it.
+# Nothing is known, and the next moment may bring it. A partition that is led here is known
+# everywhere in a moment, also if the coordinator has not heard of it yet.
 _AWAY: Final = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,
 )
 
 
@@ -54,37 +56,39 @@ async def admit(
     until_s = asyncio.get_running_loop().time() + PATIENCE_S
     told, left = dict[Place, ErrorCode](), dict(replicas)
     while left:
-        told |= await _admitted(broker, asked, left)
+        answered, void = await _admitted(broker, asked, left)
+        told |= answered | void
         is_late = asyncio.get_running_loop().time() >= until_s
-        left = {} if is_late else {one: left[one] for one in left if told[one] is _VOID}
+        left = {} if is_late else {one: left[one] for one in void}
+        if ErrorCode.NOT_COORDINATOR in void.values():
+            await asyncio.sleep(_LOOK_S)
     return told
 
 
 async def _admitted(
     broker: Broker, asked: Admission, replicas: Mapping[Place, Replica]
-) -> dict[Place, ErrorCode]:
+) -> tuple[dict[Place, ErrorCode], dict[Place, ErrorCode]]:
+    """Return what the coordinator said; and where that is void, why it is (N1)."""
     guards = {
         place: replica.log.producers.transactions.guard(asked.producer_id, asked.producer_epoch)
         for place, replica in replicas.items()
     }
-    outcomes: Outcomes = {}
+    outcomes, epoch = Admitted({})
     try:
-        outcomes = await _asked(broker, replace(asked, places=tuple(replicas)))
+        outcomes, epoch = await _asked(broker, replace(asked, places=tuple(replicas)))
     finally:
-        told = dict[Place, ErrorCode]()
+        told, void = dict[Place, ErrorCode](), dict[Place, ErrorCode]()
         for place, guard in guards.items():
-            transactions = replicas[place].log.producers.transactions
-            code = outcomes.get(place, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            if code is not ErrorCode.NONE:
-                transactions.drop(guard)
-            elif not transactions.admit(guard):
-                # A marker came meanwhile, or another leader (N1).
-                code = _VOID
-            told[place] = code
-    return told
+            producers = replicas[place].log.producers
+            told[place] = outcomes.get(place, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if told[place] is not ErrorCode.NONE:
+                producers.transactions.drop(guard)
+            elif (code := producers.admit(guard, epoch)) is not ErrorCode.NONE:
+                void[place] = code
+    return told, void
 
 
-async def _asked(broker: Broker, asked: Admission) -> Outcomes:
+async def _asked(broker: Broker, asked: Admission) -> Admitted:
     loop = asyncio.get_running_loop()
     until_s = loop.time() + PATIENCE_S
     while True:
@@ -93,14 +97,14 @@ async def _asked(broker: Broker, asked: Admission) -> Outcomes:
             # Whoever has a transactional id has looked for its coordinator before.
             return _all(asked.places, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         index = partition_of(asked.transactional_id, len(info.partitions))
-        outcomes = await _asked_once(broker, asked, info.partitions[index].leader)
-        is_away = any(code in _AWAY for code in outcomes.values())
+        told = await _asked_once(broker, asked, info.partitions[index].leader)
+        is_away = any(code in _AWAY for code in told.outcomes.values())
         if not is_away or loop.time() >= until_s:
-            return outcomes
+            return told
         await asyncio.sleep(_LOOK_S)
 
 
-async def _asked_once(broker: Broker, asked: Admission, leader: BrokerId | None) -> Outcomes:
+async def _asked_once(broker: Broker, asked: Admission, leader: BrokerId | None) -> Admitted:
     if leader is None:
         return _all(asked.places, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if leader == broker.node_id:
@@ -111,5 +115,5 @@ async def _asked_once(broker: Broker, asked: Admission, leader: BrokerId | None)
         return _all(asked.places, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-def _all(places: Sequence[Place], code: ErrorCode) -> Outcomes:
-    return dict.fromkeys(places, code)
+def _all(places: Sequence[Place], code: ErrorCode) -> Admitted:
+    return Admitted(dict.fromkeys(places, code))

@@ -24,7 +24,7 @@ from ottla.node.metrics import Reading
 from ottla.node.transactions.ledger import Ledger, World
 from ottla.node.transactions.markers import Duty, Markers
 from ottla.node.transactions.marking import write_markers
-from ottla.node.transactions.peers import Admission, Outcomes, WantedMarker
+from ottla.node.transactions.peers import Admission, Admitted, Outcomes, WantedMarker
 from ottla.node.transactions.places import (
     TRANSACTIONAL_ID_MAX,
     TRANSACTIONS_TOPIC,
@@ -32,7 +32,15 @@ from ottla.node.transactions.places import (
 )
 from ottla.node.transactions.readings import readings_of
 from ottla.node.transactions.transaction import Transaction
-from ottla.node.transactions.words import NEW_CLIENT, Decision, Init, Place, Refused, Told
+from ottla.node.transactions.words import (
+    EPOCH_MAX,
+    NEW_CLIENT,
+    Decision,
+    Init,
+    Place,
+    Refused,
+    Told,
+)
 from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.ids import BrokerId
 from ottla.proto.options import transactions as rows
@@ -118,7 +126,9 @@ class Transactions:
     def _mark(self, ledger: Ledger, one: Transaction) -> None:
         value = one.value
         marker = Marker(value.state.is_commit, ledger.epoch)
-        end = EndMarker(value.producer_id, value.producer_epoch, marker)
+        # The last epoch may have been that of the transaction too.
+        is_bumped = value.client_version >= NEW_CLIENT and value.producer_epoch < EPOCH_MAX
+        end = EndMarker(value.producer_id, value.producer_epoch, marker, is_bumped)
 
         def is_wanted() -> bool:
             return ledger.is_led and one.value is value
@@ -167,6 +177,9 @@ class Transactions:
 
     async def add(self, asked: Admission, version: int) -> Told | Refused:
         """Take partitions into a transaction."""
+        if any(topic == TRANSACTIONS_TOPIC for topic, _ in asked.places):
+            # No marker is written there.
+            raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         places = frozenset(asked.places)
 
         def question(one: Transaction, _: int | None) -> Decision:
@@ -209,21 +222,27 @@ class Transactions:
             raise RequestError(told.code)
         return told
 
-    async def admit(self, asked: Admission) -> Outcomes:
-        """Return for each partition whether the producer may write there in its transaction."""
+    async def admit(self, asked: Admission) -> Admitted:
+        """Say for each partition whether the producer may write there in its transaction."""
+        epoch = -1
         try:
-            if not asked.adds:
-                return self.verify(asked)
-            unknown = self.unknown_of(asked.places)
-            if unknown:
-                return {
-                    **dict.fromkeys(asked.places, ErrorCode.OPERATION_NOT_ATTEMPTED),
-                    **dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-                }
-            told = await self.add(asked, NEW_CLIENT)
-            code = told.code if isinstance(told, Refused) else ErrorCode.NONE
+            epoch = self._asked(asked.transactional_id).epoch
+            outcomes = await self._admitted(asked)
         except RequestError as refusal:
-            code = refusal.code
+            outcomes = dict.fromkeys(asked.places, refusal.code)
+        return Admitted(outcomes, epoch)
+
+    async def _admitted(self, asked: Admission) -> Outcomes:
+        if not asked.adds:
+            return self.verify(asked)
+        unknown = self.unknown_of(asked.places)
+        if unknown:
+            return {
+                **dict.fromkeys(asked.places, ErrorCode.OPERATION_NOT_ATTEMPTED),
+                **dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            }
+        told = await self.add(asked, NEW_CLIENT)
+        code = told.code if isinstance(told, Refused) else ErrorCode.NONE
         return dict.fromkeys(asked.places, code)
 
     def unknown_of(self, places: Sequence[Place]) -> list[Place]:

@@ -76,7 +76,7 @@ class Ledger:
         self._world: Final = world
         self.transactions: Final[dict[str, Transaction]] = {}
         # Those who wait until something has changed about an id.
-        self._waiting: Final[dict[str, list[asyncio.Future[None]]]] = {}
+        self._waiting: Final[dict[str, set[asyncio.Future[None]]]] = {}
         self.is_loaded = False
         self.is_over = False
 
@@ -187,8 +187,20 @@ class Ledger:
     async def _until_changed(self, name: str, until_s: float) -> None:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        self._waiting.setdefault(name, []).append(future)
-        await asyncio.wait({future}, timeout=max(0.0, until_s - loop.time()))
+        self._waiting.setdefault(name, set()).add(future)
+        try:
+            await asyncio.wait({future}, timeout=max(0.0, until_s - loop.time()))
+        finally:
+            # Whoever lost patience must not stay in the list until something changes.
+            left = self._waiting.get(name, set())
+            left.discard(future)
+            if not left:
+                self._waiting.pop(name, None)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait until something has changed."""
+        return sum(map(len, self._waiting.values()))
 
     def _changed(self, name: str) -> None:
         for future in self._waiting.pop(name, ()):
@@ -214,13 +226,13 @@ class Ledger:
         self.write(one, one.complete(self._world.clock.now_ms()), told)
 
     def time_out(self) -> int:
-        """Abort what took too long; return how many."""
+        """Abort what took too long; return how many, of those that the log has taken."""
         if not self._may_act():
             return 0
         count, now_ms = 0, self._world.clock.now_ms()
         for one in tuple(self.transactions.values()):
             late = one.time_out(now_ms)
-            if late is not None:
+            if late is not None and self.write(one, late.value, lambda code: None):
                 count += 1
                 _log.warning(
                     "transaction_timed_out",
@@ -228,7 +240,6 @@ class Ledger:
                     producer_id=one.value.producer_id,
                     timeout_ms=one.value.timeout_ms,
                 )
-                self.write(one, late.value, lambda code: None)
         return count
 
     def expire(self, keep_ms: int) -> int:
@@ -268,10 +279,11 @@ class Ledger:
         one: Transaction,
         value: TransactionValue,
         told: Callable[[ErrorCode | None], None],
-    ) -> None:
+    ) -> bool:
         """Write what an id is from now on; `told` once, with None when it is committed.
 
         If that cannot be said, the id takes no other transition before the log has the last word.
+        Returns whether it is in the log.
         """
         name = one.transactional_id
         one.begin(value)
@@ -281,11 +293,13 @@ class Ledger:
             self._changed(name)
             self._go_on(one)
 
-        if not self._write(name, encode_value(value), apply, told):
-            one.give_up()
-            if one.is_new and self.transactions.get(name) is one:
-                del self.transactions[name]
-            self._changed(name)
+        if self._write(name, encode_value(value), apply, told):
+            return True
+        one.give_up()
+        if one.is_new and self.transactions.get(name) is one:
+            del self.transactions[name]
+        self._changed(name)
+        return False
 
     def _write(
         self,

@@ -29,8 +29,13 @@ _log = logger("transactions")
 # Between two tries for the same partitions.
 AGAIN_S: Final = 0.05
 _AT_ONCE: Final = 500
-# Written, or of no use: the topic is gone, or a later epoch has ended what this one would.
-_SETTLED: Final = (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH)
+# Written, or of no use: a later epoch has ended what this one would, or nobody writes there in a
+# transaction.
+_SETTLED: Final = (
+    ErrorCode.NONE,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+)
 
 Send = Callable[[BrokerId, Sequence[WantedMarker]], Awaitable[list[Outcomes]]]
 
@@ -65,6 +70,8 @@ class Markers:
         # By broker: what waits to be sent there.
         self._queues: Final[dict[BrokerId, dict[Duty, set[Place]]]] = {}
         self._tasks: Final[dict[BrokerId, asyncio.Task[None]]] = {}
+        # Brokers that did not answer the last call, and why: it is logged once.
+        self._away: Final[dict[BrokerId, str]] = {}
         self._later: asyncio.TimerHandle | None = None
         self._again: Final[dict[Duty, set[Place]]] = {}
         self._is_stopped = False
@@ -163,10 +170,21 @@ class Markers:
             try:
                 answers = await self._send(node, wanted)
             except PeerAwayError as error:
-                _log.info("markers_not_sent", broker=node, why=str(error))
-                answers = [{} for _ in batch]
+                self._went_away(node, str(error))
+                # All that waits behind them, too: another one may lead by the next look, and each
+                # call to a broker that is away takes as long as the last.
+                for duty, places in (*batch, *queue.items()):
+                    self._try_again(duty, places)
+                queue.clear()
+                return
+            self._away.pop(node, None)
             for (duty, places), outcomes in zip(batch, answers, strict=True):
                 self._take(duty, places, outcomes)
+
+    def _went_away(self, node: BrokerId, why: str) -> None:
+        if self._away.get(node) != why:
+            self._away[node] = why
+            _log.info("markers_not_sent", broker=node, why=why)
 
     def _take(self, duty: Duty, places: set[Place], outcomes: Outcomes) -> None:
         written = {place for place in places if outcomes.get(place) in _SETTLED}

@@ -37,6 +37,14 @@ class Admission:
     adds: bool
 
 
+class Admitted(NamedTuple):
+    """What a coordinator says of an admission."""
+
+    outcomes: Outcomes
+    # Leader epoch of the coordinator's partition; −1: none has answered.
+    coordinator_epoch: int = -1
+
+
 class PeerAwayError(OttlaError):
     """A broker did not answer: what was asked of it may have been done or not."""
 
@@ -48,7 +56,7 @@ class Peers(Protocol):
         self, node: BrokerId, wanted: Sequence[WantedMarker]
     ) -> list[Outcomes]: ...
 
-    async def admit(self, node: BrokerId, asked: Admission) -> Outcomes: ...
+    async def admit(self, node: BrokerId, asked: Admission) -> Admitted: ...
 
 
 class NoPeers:
@@ -57,5 +65,5 @@ class NoPeers:
     async def write_markers(self, node: BrokerId, wanted: Sequence[WantedMarker]) -> list[Outcomes]:
         raise PeerAwayError(f"There is no way to broker {node}.")
 
-    async def admit(self, node: BrokerId, asked: Admission) -> Outcomes:
+    async def admit(self, node: BrokerId, asked: Admission) -> Admitted:
         raise PeerAwayError(f"There is no way to broker {node}.")

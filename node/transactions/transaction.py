@@ -291,14 +291,16 @@ class Transaction:
     def _is_retry(self, producer_id: int, epoch: int) -> bool:
         """Whether this is what the producer was before its last transaction was decided."""
         value = self.value
-        if value.state.is_decided:
-            if value.next_producer_epoch > 0:
-                return (producer_id, epoch + 1) == value.holder
-            return (producer_id, epoch + 1) == (value.producer_id, value.producer_epoch)
-        if not value.state.is_complete:
+        if value.state.is_decided and value.next_producer_epoch > 0:
+            return (producer_id, epoch + 1) == value.holder
+        if not (value.state.is_decided or value.state.is_complete):
             return False
-        if (producer_id, epoch + 1) == (value.producer_id, value.producer_epoch):
-            return True
+        # Who ends the last transaction of a producer id is given another one. If none was given,
+        # the last epoch is that of a successor who has fenced it (T2).
+        is_fenced = epoch + 1 == EPOCH_MAX and value.next_producer_id == NO_PRODUCER_ID
+        is_next = (producer_id, epoch + 1) == (value.producer_id, value.producer_epoch)
+        if value.state.is_decided or is_next:
+            return is_next and not is_fenced
         is_last = epoch == EPOCH_MAX - 1 and value.producer_epoch == 0
         return is_last and producer_id == value.previous_producer_id
 

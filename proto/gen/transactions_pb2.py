@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12transactions.proto\x12\x12ottla.transactions\",\n\nPartitions\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07indexes\x18\x02 \x03(\x05\"\x16\n\x05\x43odes\x12\r\n\x05\x63odes\x18\x01 \x03(\x05\"\x9d\x01\n\x0cWantedMarker\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\x12\x11\n\tis_commit\x18\x03 \x01(\x08\x12\x19\n\x11\x63oordinator_epoch\x18\x04 \x01(\x05\x12\x32\n\npartitions\x18\x05 \x03(\x0b\x32\x1e.ottla.transactions.Partitions\"A\n\x0cMarkersAsked\x12\x31\n\x07markers\x18\x01 \x03(\x0b\x32 .ottla.transactions.WantedMarker\"<\n\rMarkersAnswer\x12+\n\x08outcomes\x18\x01 \x03(\x0b\x32\x19.ottla.transactions.Codes\"\x99\x01\n\x0e\x41\x64missionAsked\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x12\x32\n\npartitions\x18\x04 \x03(\x0b\x32\x1e.ottla.transactions.Partitions\x12\x0c\n\x04\x61\x64\x64s\x18\x05 \x01(\x08\">\n\x0f\x41\x64missionAnswer\x12+\n\x08outcomes\x18\x01 \x01(\x0b\x32\x19.ottla.transactions.Codesb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12transactions.proto\x12\x12ottla.transactions\",\n\nPartitions\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07indexes\x18\x02 \x03(\x05\"\x16\n\x05\x43odes\x12\r\n\x05\x63odes\x18\x01 \x03(\x05\"\xb0\x01\n\x0cWantedMarker\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\x12\x11\n\tis_commit\x18\x03 \x01(\x08\x12\x19\n\x11\x63oordinator_epoch\x18\x04 \x01(\x05\x12\x32\n\npartitions\x18\x05 \x03(\x0b\x32\x1e.ottla.transactions.Partitions\x12\x11\n\tis_bumped\x18\x06 \x01(\x08\"A\n\x0cMarkersAsked\x12\x31\n\x07markers\x18\x01 \x03(\x0b\x32 .ottla.transactions.WantedMarker\"<\n\rMarkersAnswer\x12+\n\x08outcomes\x18\x01 \x03(\x0b\x32\x19.ottla.transactions.Codes\"\x99\x01\n\x0e\x41\x64missionAsked\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x12\x32\n\npartitions\x18\x04 \x03(\x0b\x32\x1e.ottla.transactions.Partitions\x12\x0c\n\x04\x61\x64\x64s\x18\x05 \x01(\x08\"Y\n\x0f\x41\x64missionAnswer\x12+\n\x08outcomes\x18\x01 \x01(\x0b\x32\x19.ottla.transactions.Codes\x12\x19\n\x11\x63oordinator_epoch\x18\x02 \x01(\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,13 +36,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CODES']._serialized_start=88
   _globals['_CODES']._serialized_end=110
   _globals['_WANTEDMARKER']._serialized_start=113
-  _globals['_WANTEDMARKER']._serialized_end=270
-  _globals['_MARKERSASKED']._serialized_start=272
-  _globals['_MARKERSASKED']._serialized_end=337
-  _globals['_MARKERSANSWER']._serialized_start=339
-  _globals['_MARKERSANSWER']._serialized_end=399
-  _globals['_ADMISSIONASKED']._serialized_start=402
-  _globals['_ADMISSIONASKED']._serialized_end=555
-  _globals['_ADMISSIONANSWER']._serialized_start=557
-  _globals['_ADMISSIONANSWER']._serialized_end=619
+  _globals['_WANTEDMARKER']._serialized_end=289
+  _globals['_MARKERSASKED']._serialized_start=291
+  _globals['_MARKERSASKED']._serialized_end=356
+  _globals['_MARKERSANSWER']._serialized_start=358
+  _globals['_MARKERSANSWER']._serialized_end=418
+  _globals['_ADMISSIONASKED']._serialized_start=421
+  _globals['_ADMISSIONASKED']._serialized_end=574
+  _globals['_ADMISSIONANSWER']._serialized_start=576
+  _globals['_ADMISSIONANSWER']._serialized_end=665
 # @@protoc_insertion_point(module_scope)

@@ -21,18 +21,20 @@ class Codes(_message.Message):
     def __init__(self, codes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WantedMarker(_message.Message):
-    __slots__ = ("producer_id", "producer_epoch", "is_commit", "coordinator_epoch", "partitions")
+    __slots__ = ("producer_id", "producer_epoch", "is_commit", "coordinator_epoch", "partitions", "is_bumped")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     IS_COMMIT_FIELD_NUMBER: _ClassVar[int]
     COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    IS_BUMPED_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     producer_epoch: int
     is_commit: bool
     coordinator_epoch: int
     partitions: _containers.RepeatedCompositeFieldContainer[Partitions]
-    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., is_commit: _Optional[bool] = ..., coordinator_epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[Partitions, _Mapping]]] = ...) -> None: ...
+    is_bumped: bool
+    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., is_commit: _Optional[bool] = ..., coordinator_epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[Partitions, _Mapping]]] = ..., is_bumped: _Optional[bool] = ...) -> None: ...
 
 class MarkersAsked(_message.Message):
     __slots__ = ("markers",)
@@ -61,7 +63,9 @@ class AdmissionAsked(_message.Message):
     def __init__(self, transactional_id: _Optional[str] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[Partitions, _Mapping]]] = ..., adds: _Optional[bool] = ...) -> None: ...
 
 class AdmissionAnswer(_message.Message):
-    __slots__ = ("outcomes",)
+    __slots__ = ("outcomes", "coordinator_epoch")
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     outcomes: Codes
-    def __init__(self, outcomes: _Optional[_Union[Codes, _Mapping]] = ...) -> None: ...
+    coordinator_epoch: int
+    def __init__(self, outcomes: _Optional[_Union[Codes, _Mapping]] = ..., coordinator_epoch: _Optional[int] = ...) -> None: ...

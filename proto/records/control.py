@@ -42,6 +42,8 @@ class EndMarker(NamedTuple):
     producer_id: int
     producer_epoch: int
     marker: Marker
+    # The transaction has ended with a new epoch, in which it wrote nothing (KIP-890).
+    is_bumped: bool = False
 
 
 def build_marker(end: EndMarker, *, timestamp: int) -> bytes:

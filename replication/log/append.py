@@ -203,7 +203,11 @@ def _place(
 def _mark(log: Log, run: Run, end: EndMarker, epoch: LeaderEpoch, now_ms: int) -> Appended:
     base = run.end_offset
     if not log.producers.check_marker(end):
-        # Told again: what it says is here, wherever that is.
+        # Told again: what it says is here, wherever that is. Without an epoch of its own it may be
+        # that of a transaction in which nothing was written here, and what was asked on behalf of
+        # that one is void (rule 64b). With one, late batches are refused by their epoch.
+        if not end.is_bumped:
+            log.producers.transactions.void(end.producer_id)
         return Appended(Offset(base - 1), Offset(base - 1), NO_TIMESTAMP, True)
     batch = memoryview(build_marker(end, timestamp=now_ms))
     header = read_header(batch)

@@ -16,7 +16,7 @@ from ottla.node.internal.identity import WhoIAm
 from ottla.node.internal.listener import InternalListener
 from ottla.node.internal.service import CLUSTER_KEY, NODE_KEY
 from ottla.node.internal.transactions import SERVICE, RemotePeers, TransactionService
-from ottla.node.transactions.peers import Admission, Outcomes, PeerAwayError, WantedMarker
+from ottla.node.transactions.peers import Admission, Admitted, PeerAwayError, WantedMarker
 from ottla.proto.errors import ErrorCode
 from ottla.proto.gen import transactions_pb2 as pb
 from ottla.proto.ids import BrokerId
@@ -47,10 +47,10 @@ class Coordinator:
         self.asked: list[Admission] = []
         self.transactions = self
 
-    async def admit(self, asked: Admission) -> Outcomes:
+    async def admit(self, asked: Admission) -> Admitted:
         self.asked.append(asked)
         codes = (ErrorCode.NONE, ErrorCode.PRODUCER_FENCED, ErrorCode.TRANSACTION_ABORTABLE)
-        return dict(zip(asked.places, codes, strict=True))
+        return Admitted(dict(zip(asked.places, codes, strict=True)), 4)
 
 
 Story = Callable[[RemotePeers, Coordinator, grpc.aio.Channel], Awaitable[None]]

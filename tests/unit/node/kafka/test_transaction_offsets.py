@@ -7,6 +7,11 @@ from typing import Any
 
 import pytest
 
+from ottla.node.groups.places import OFFSETS_TOPIC
+from ottla.node.groups.places import partition_of as group_partition_of
+from ottla.node.transactions.markers import Duty
+from ottla.node.transactions.marking import write_markers
+from ottla.node.transactions.peers import WantedMarker
 from ottla.proto.errors import ErrorCode
 from ottla.proto.kafka import apis
 from tests.unit.node.kafka.asking_for_transactions import (
@@ -54,6 +59,35 @@ def test_offsets_of_a_transaction_are_shown_when_it_is_committed(
     until(desk, "CompleteCommit" if is_commit else "CompleteAbort")
     expected = 6 if is_commit else -1
     assert fetched(desk) == fetched(desk, is_stable=True) == (0, expected)
+
+
+def test_a_marker_that_comes_again_shows_nothing_of_the_next_transaction(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    duties: list[Duty] = []
+    markers = desk.broker.transactions.markers
+    add_duty = markers.add
+
+    def added(duty: Duty) -> None:
+        duties.append(duty)
+        add_duty(duty)
+
+    monkeypatch.setattr(markers, "add", added)
+    by = producer(desk)
+    assert commit(desk, by, 5) == 0
+    told = end(desk, by)
+    until(desk, "CompleteCommit")
+    by = {name: told[name] for name in by}
+    assert commit(desk, by, 6) == 0
+    (duty,) = duties
+    place = (OFFSETS_TOPIC, group_partition_of(GROUP, 2))
+    again = write_markers(desk.broker, [WantedMarker(duty.end, (place,))])
+    assert desk.run(again) == [{place: ErrorCode.NONE}]
+    assert fetched(desk) == (0, 5)
+    assert fetched(desk, is_stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+    assert end(desk, by, committed=False)["error_code"] == 0
+    until(desk, "CompleteAbort")
+    assert fetched(desk) == fetched(desk, is_stable=True) == (0, 5)
 
 
 def test_offsets_of_a_group_that_was_never_added_are_refused(desk: Desk) -> None:

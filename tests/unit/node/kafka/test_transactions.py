@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ottla.node import metric_table as table
+from ottla.node.groups.own_topic import OwnTopic
+from ottla.node.transactions.peers import Admission
 from ottla.node.transactions.places import TRANSACTIONS_TOPIC
 from ottla.proto.errors import ErrorCode
-from ottla.proto.ids import Offset
+from ottla.proto.ids import LeaderEpoch, Offset
 from ottla.proto.kafka import apis
 from tests.replicas import all_synced
 from tests.unit.node.kafka.asking_for_transactions import (
@@ -113,6 +116,21 @@ def test_one_partition_that_is_not_there_stops_all(desk: Desk) -> None:
     assert state(desk)["transaction_state"] == "Empty"
 
 
+@pytest.mark.parametrize("version", [4, 5])
+def test_internal_topics_are_in_no_transaction(desk: Desk, version: int) -> None:
+    by = producer(desk)
+    topics = [{"name": TRANSACTIONS_TOPIC, "partitions": [0]}]
+    one = {"transactional_id": ID, **by, "topics": topics, "verify_only": False}
+    told = ask(desk, apis.ADD_PARTITIONS_TO_TXN, version, transactions=[one])
+    (result,) = told["results_by_transaction"][0]["topic_results"][0]["results_by_partition"]
+    assert _code(result) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    place = (TRANSACTIONS_TOPIC, 0)
+    asked = Admission(transactional_id=ID, **by, places=(place,), adds=True)
+    admitted = desk.run(desk.broker.transactions.admit(asked))
+    assert admitted.outcomes == {place: ErrorCode.INVALID_TOPIC_EXCEPTION}
+    assert state(desk)["transaction_state"] == "Empty"
+
+
 # ── Strangers ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -207,6 +225,25 @@ def test_an_operator_ends_a_transaction_in_one_partition(desk: Desk) -> None:
     write(desk, by)
     assert marked(desk, by) == 0
     assert desk.replica("t").log.last_stable_offset == Offset(2)
+
+
+def test_a_marker_of_an_operator_makes_no_coordinator_deposed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by = producer(desk)
+    add(desk, by, 0)
+    write(desk, by)
+    topic = desk.broker.transactions.topic
+    assert topic.known is not None
+    later = [replace(one, leader_epoch=LeaderEpoch(9)) for one in topic.known.partitions]
+    info = replace(topic.known, partitions=tuple(later))
+    monkeypatch.setattr(OwnTopic, "known", property(lambda _: info))
+    assert marked(desk, by, coordinator_epoch=9) == 0
+    known = desk.replica("t").log.producers.get(by["producer_id"])
+    assert known is not None
+    assert known.coordinator_epoch == 0
+    known.coordinator_epoch = 3
+    assert marked(desk, by, coordinator_epoch=2) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
 def test_a_marker_that_would_deafen_the_log_is_refused(desk: Desk) -> None:

@@ -179,6 +179,7 @@ def test_waiting_ends_with_the_patience_or_the_office(monkeypatch: pytest.Monkey
         with monkeypatch.context() as patch:
             patch.setattr(ledger_module, "PATIENCE_S", 0.01)
             assert await office.end() == Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+        assert office.ledger.waiting == 0
         asked = asyncio.ensure_future(office.end())
         await asyncio.sleep(0)
         office.ledger.close()
@@ -193,6 +194,21 @@ def test_too_few_replicas_refuse_and_leave_nothing_behind() -> None:
         office.books.need_replicas(2)
         assert await office.init() == Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         assert office.ledger.transactions == {}
+
+    run(story)
+
+
+def test_a_time_out_counts_when_it_is_written() -> None:
+    async def story(office: Office) -> None:
+        await office.loaded()
+        await office.synced(office.init())
+        await office.synced(office.add())
+        office.clock.ms += 101
+        office.books.need_replicas(2)
+        assert office.ledger.time_out() == 0
+        office.books.need_replicas(1)
+        assert office.ledger.time_out() == 1
+        assert office.ledger.time_out() == 0
 
     run(story)
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from io import StringIO
+
+import pytest
 
 from ottla.controller.image import MetadataImage, PartitionInfo, TopicInfo
-from ottla.node.transactions.markers import Duty, Markers
+from ottla.node import logs
+from ottla.node.clock import Clock
+from ottla.node.logs import Sink
+from ottla.node.transactions.markers import _AT_ONCE, Duty, Markers
 from ottla.node.transactions.peers import Outcomes, PeerAwayError, WantedMarker
 from ottla.node.transactions.words import Place
 from ottla.proto.errors import ErrorCode
@@ -119,6 +125,32 @@ def test_a_broker_that_is_away_is_tried_until_another_one_leads() -> None:
     run(story)
 
 
+def test_nobody_waits_in_line_at_a_broker_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = StringIO()
+    sink = Sink(lines, Clock(), "text", "info")
+    monkeypatch.setattr(logs._current, "sink", sink)
+
+    async def story(post: Post) -> None:
+        brokers = post.brokers
+        brokers.answers[1] = None
+        for _ in range(_AT_ONCE + 1):
+            post.add([PLACES[0]])
+        await until(lambda: len(brokers.calls) == _AT_ONCE)
+        brokers.leaders[0] = 2
+        await until(lambda: post.done == _AT_ONCE + 1)
+        # The last one was never sent there.
+        assert sum(to == 1 for to, _ in brokers.calls) == _AT_ONCE
+        brokers.leaders[0] = 1
+        for _ in range(3):
+            post.add([PLACES[0]])
+        await until(lambda: len(brokers.calls) > 2 * _AT_ONCE + 1 + 6)
+        brokers.answers[1] = ErrorCode.NONE
+        await until(lambda: post.markers.waiting == 0)
+
+    run(story)
+    assert lines.getvalue().count("markers_not_sent") == 1
+
+
 def test_a_refusal_is_tried_again_and_no_leader_is_waited_for() -> None:
     async def story(post: Post) -> None:
         post.brokers.answers[1] = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -140,6 +172,16 @@ def test_a_topic_that_is_gone_needs_no_marker() -> None:
         await until(lambda: len(post.brokers.calls) >= 2)
         post.brokers.has_topic = False
         await until(lambda: post.done == 1)
+
+    run(story)
+
+
+def test_what_takes_no_marker_needs_none() -> None:
+    async def story(post: Post) -> None:
+        post.brokers.answers[2] = ErrorCode.INVALID_TOPIC_EXCEPTION
+        post.add()
+        await until(lambda: post.done == 1)
+        assert post.markers.waiting == 0
 
     run(story)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -241,7 +242,10 @@ def test_fencing_works_with_the_last_epoch() -> None:
     one = ongoing(EPOCH_MAX - 1)
     carried_out(one, one.init(WISH, NOW))
     assert one.value.producer_epoch == EPOCH_MAX
+    late = partial(one.end, 7, EPOCH_MAX - 1, NOW, is_commit=False, version=NEW_CLIENT)
+    assert late() == FENCED
     completed(one)
+    assert late() == FENCED
     assert one.init(WISH, NOW) == NeedsId()
     assert carried_out(one, one.init(WISH, NOW, fresh=99)) == Told(99, 0)
 

@@ -43,8 +43,9 @@ def end(
     is_commit: bool,
     epoch: int = 0,
     coordinator: int = COORDINATOR,
+    is_bumped: bool = False,
 ) -> Appended:
-    marker = EndMarker(producer_id, epoch, Marker(is_commit, coordinator))
+    marker = EndMarker(producer_id, epoch, Marker(is_commit, coordinator), is_bumped)
     return log.append_as_leader(marker, epoch=log.epochs.latest, now_ms=NOW_MS)
 
 
