@@ -1,6 +1,8 @@
 """Does what the programs of `decisions.py` ask for: on the driver, with clients of its own.
 
-C1  who reads the book has taken over before, so that the last stable offset is the end of it
+C1  who reads the book has taken over before, and reads what is certain up to the high watermark of
+    that moment. The last stable offset is not the end of it: the partition is shared, and another
+    sink's open write holds that offset back, for as long as its `transaction.timeout.ms` at most
 C2  an abort of what has ended already is no failure; a commit of what was aborted is one, and says
     which rows are missing
 
@@ -42,6 +44,9 @@ from ottla.proto.errors import ErrorCode, RequestError, ensure
 from ottla.proto.ids import TopicPartition
 
 LOG: Final = logging.getLogger("ottla.spark")
+# A driver that dies while it writes its book holds up all that read theirs: not for long.
+_DRIVER_TIMEOUT_MS: Final = 10_000
+# Longer than a driver's transaction can be open, and than coordinators take to look (C1).
 _READ_MS: Final = 60_000
 # Every batch writes three books and as many markers: the last one of a query is near the end.
 _BACK: Final = 64
@@ -129,8 +134,12 @@ class Decider:
     def _take_over(self) -> None:
         if self._producer is not None:
             self._producer.close()
-        name = {"transactional.id": driver_id(self._prefix)}
-        self._producer = Producer({**self._client, "linger.ms": "0", **name})
+        own = {
+            "transactional.id": driver_id(self._prefix),
+            "transaction.timeout.ms": str(_DRIVER_TIMEOUT_MS),
+            "linger.ms": "0",
+        }
+        self._producer = Producer({**self._client, **own})
         self._producer.init_transactions()
 
     def _write(self, book: Book) -> None:
@@ -153,11 +162,12 @@ class Decider:
 
     def _read(self) -> Book:
         """Return the last book of this prefix (C1)."""
-        config = {**self._address, "isolation.level": "read_committed"}
-        with Consumer({**config, "enable.auto.commit": "false"}) as consumer:
+        config = {**self._address, "enable.auto.commit": "false"}
+        with Consumer({**config, "isolation.level": "read_uncommitted"}) as consumer:
+            end = consumer.end_offsets([self._where])[self._where]
+        with Consumer({**config, "isolation.level": "read_committed"}) as consumer:
             consumer.assign([self._where])
             begin = consumer.beginning_offsets([self._where])[self._where]
-            end = consumer.end_offsets([self._where])[self._where]
             back = _BACK
             while True:
                 start = max(begin, end - back)
@@ -173,7 +183,9 @@ class Decider:
         while consumer.position(self._where) < end:
             if now_ms() > end_ms:
                 raise WriteFailedError(
-                    f"{self._where} could not be read up to {end} within {_READ_MS} ms."
+                    f"{self._where} could be read only up to {consumer.position(self._where)}, and "
+                    f"not to {end}, within {_READ_MS} ms: a transaction that is open there holds it "
+                    "up. `ottla transactions hanging` tells whose."
                 )
             for record in consumer.consume(500, 0.05):
                 if record.key == key and record.value is not None:

@@ -1,0 +1,151 @@
+"""The driver's end of the sink, with a log and a coordinator that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import pytest
+
+from ottla.clients.consumer.record import Record
+from ottla.clients.spark import decider as module
+from ottla.clients.spark.decider import Decider
+from ottla.clients.spark.decisions import Book, ReadBook, TakeOver
+from ottla.clients.spark.errors import WriteFailedError
+from ottla.clients.spark.options import read_sink_options
+from ottla.proto.ids import TopicPartition
+
+PREFIX = "sink"
+TOPIC = "ottla-spark-decisions"
+
+
+class Log:
+    """The partition of the books: records by offset, and an open transaction of another sink."""
+
+    def __init__(self) -> None:
+        self.records = list[tuple[bytes, bytes]]()
+        # Where readers of what is certain have to wait, and for how many more looks; or None.
+        self.held_at: int | None = None
+        self.looks_left = 0
+        self.now_ms = 0.0
+
+    def write(self, key: str, book: Book) -> None:
+        self.records.append((key.encode(), book.to_bytes()))
+
+    def look(self) -> int:
+        """Return the last stable offset; time goes by."""
+        self.now_ms += 1000
+        self.looks_left -= 1
+        if self.held_at is None or self.looks_left < 0:
+            return len(self.records)
+        return self.held_at
+
+
+class FakeConsumer:
+    """As much of a consumer as reads the book."""
+
+    def __init__(self, log: Log, config: dict[str, str]) -> None:
+        self._log = log
+        self._is_committed = config["isolation.level"] == "read_committed"
+        self._position = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        pass
+
+    def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        held = self._log.held_at if self._is_committed else None
+        return dict.fromkeys(partitions, len(self._log.records) if held is None else held)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self._position = offset
+
+    def position(self, partition: TopicPartition) -> int:
+        return self._position
+
+    def consume(self, count: int, timeout: float) -> list[Record]:
+        start, self._position = self._position, max(self._position, self._log.look())
+        found = enumerate(self._log.records[start : self._position], start)
+        return [Record(TOPIC, 0, offset, -1, key, value) for offset, (key, value) in found]
+
+
+class FakeProducer:
+    """Takes over, and remembers how it was made."""
+
+    configs = list[dict[str, str]]()
+
+    def __init__(self, config: dict[str, str]) -> None:
+        self.configs.append(config)
+
+    def init_transactions(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class FakeAdmin:
+    """Has nothing to do yet."""
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    made = Log()
+    monkeypatch.setattr(module, "Consumer", lambda config: FakeConsumer(made, config))
+    monkeypatch.setattr(module, "Producer", FakeProducer)
+    monkeypatch.setattr(module, "Admin", lambda config: FakeAdmin())
+    monkeypatch.setattr(module, "now_ms", lambda: made.now_ms)
+    return made
+
+
+def _decider() -> Decider:
+    return Decider(
+        read_sink_options(
+            {
+                "kafka.bootstrap.servers": "nowhere:1",
+                "kafka.transaction.timeout.ms": "900000",
+                "topic": "t",
+                "exactlyOnce": "true",
+                "transactionalIdPrefix": PREFIX,
+            }
+        )
+    )
+
+
+def _read() -> Any:
+    with _decider() as decider:
+        return decider.perform(ReadBook())
+
+
+def test_a_book_behind_another_sinks_open_write_is_waited_for(log: Log) -> None:
+    log.write(PREFIX, Book(1))
+    log.held_at, log.looks_left = len(log.records), 20
+    log.write("other", Book(9))
+    log.write(PREFIX, Book(2))
+    assert _read() == Book(2)
+
+
+def test_a_book_that_cannot_be_read_to_its_end_is_not_believed(log: Log) -> None:
+    log.write(PREFIX, Book(1))
+    log.held_at, log.looks_left = len(log.records), 1000
+    log.write("other", Book(9))
+    with pytest.raises(WriteFailedError, match="only up to 1, and not to 2"):
+        _read()
+
+
+def test_a_driver_that_dies_holds_up_the_others_for_less_than_they_wait(log: Log) -> None:
+    with _decider() as decider:
+        decider.perform(TakeOver())
+    timeout_ms = int(FakeProducer.configs[-1]["transaction.timeout.ms"])
+    assert 3 * timeout_ms < module._READ_MS
