@@ -152,12 +152,17 @@ def test_after_a_lost_answer_a_refusal_does_not_say_not_committed(code: ErrorCod
     assert core.phase is Phase.FATAL
 
 
-def test_an_answer_that_may_hide_a_commit_leaves_it_open() -> None:
+@pytest.mark.parametrize(
+    "code", [E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR, E.COORDINATOR_LOAD_IN_PROGRESS]
+)
+def test_an_answer_that_may_hide_a_commit_leaves_it_open(code: ErrorCode) -> None:
     core = _committing()
-    assert core.end_answered(E.NOT_COORDINATOR) is Verdict.ELSEWHERE
+    assert core.end_answered(E.CONCURRENT_TRANSACTIONS) is Verdict.AGAIN
     assert "has not happened yet" in str(core.end_unknown(1.0, "why"))
-    assert core.end_answered(E.COORDINATOR_NOT_AVAILABLE) is Verdict.ELSEWHERE
+    core.end_answered(code)
     assert "may or may not have happened" in str(core.end_unknown(1.0, "why"))
+    with pytest.raises(TransactionUnknownError, match="is not known"):
+        core.end_answered(E.PRODUCER_FENCED)
 
 
 def test_a_refused_commit_can_be_aborted_if_it_says_so() -> None:
