@@ -5,6 +5,9 @@ C1  who reads the book has taken over before, and reads what is certain up to th
     sink's open write holds that offset back, for as long as its `transaction.timeout.ms` at most
 C2  an abort of what has ended already is no failure; a commit of what was aborted is one, and says
     which rows are missing
+C3  an id of a decision that its coordinator does not know has been committed: coordinators forget
+    only ids without an open transaction (`transactional.id.expiration.ms`), and nobody but a driver
+    that has the book ends one that is prepared
 
 Not here: what is to be done when (`decisions.py`).
 """
@@ -19,7 +22,7 @@ from ottla.clients.admin.answers import NewTopic
 from ottla.clients.admin.blocking import Admin
 from ottla.clients.clock import now_ms
 from ottla.clients.consumer.sync_consumer import Consumer
-from ottla.clients.errors import ProducerFencedError
+from ottla.clients.errors import ProducerFencedError, TransactionUnknownError
 from ottla.clients.producer.client import Producer
 from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.clients.spark.decisions import (
@@ -55,15 +58,15 @@ _BOOK_CONFIGS: Final = {
     "min.cleanable.dirty.ratio": "0.1",
     "segment.ms": "600000",
 }
-_ENDED: Final = frozenset(
-    {
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_TXN_STATE,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-    }
+# The coordinator knows no such id (C3).
+_FORGOTTEN: Final = frozenset(
+    {ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND}
 )
+_ENDED: Final = _FORGOTTEN | {
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_TXN_STATE,
+}
 
 
 class Decider:
@@ -106,12 +109,18 @@ class Decider:
     def run(self, program: Program) -> Any:
         """Do what the program asks for, and return what it returns."""
         answer: Any = None
+        failure: WriteFailedError | None = None
         while True:
             try:
-                effect = program.send(answer)
+                effect = program.send(answer) if failure is None else program.throw(failure)
             except StopIteration as end:
                 return end.value
-            answer = self.perform(effect)
+            answer = failure = None
+            try:
+                answer = self.perform(effect)
+            except WriteFailedError as error:
+                # The program may have more to do before it gives up.
+                failure = error
 
     def perform(self, effect: Effect) -> Any:
         """Do one thing, and return what came of it."""
@@ -195,15 +204,22 @@ class Decider:
     def _end(self, prepared: PreparedTransaction, *, commit: bool) -> None:
         try:
             self._admin.complete_transaction(prepared, commit=commit)
-        except RequestError as error:
-            if commit:
-                raise WriteFailedError(
-                    f"{error.sentence} The decision says to commit it, so somebody else has aborted"
-                    " it: its rows are missing."
-                ) from error
-            if error.code not in _ENDED:
+        except (RequestError, TransactionUnknownError) as error:
+            if error.code is None or error.code not in _ENDED:
                 raise
-            LOG.info("nothing to abort: %s", error)
+            if not commit:
+                LOG.info("nothing to abort: %s", error)
+            elif error.code in _FORGOTTEN:
+                LOG.warning("%s is counted as committed (C3): %s", prepared, error)
+            elif isinstance(error, TransactionUnknownError):
+                raise WriteFailedError(
+                    f"{error} The decision to commit it stands: the next round asks again."
+                ) from error
+            else:
+                raise WriteFailedError(
+                    f"{error} The decision says to commit it, so somebody else has aborted it: its "
+                    "rows are missing."
+                ) from error
 
     def _terminate(self, name: str) -> None:
         try:

@@ -221,12 +221,21 @@ def _believed(round_number: int) -> Program:
 
 
 def _finish(book: Book) -> Program:
-    """Commit what is decided and not known to be committed (B2); return the book."""
+    """Commit what is decided and not known to be committed (B2); return the book.
+
+    One that cannot be committed does not keep the others open, which have no time-out.
+    """
     decision = book.decision
     if decision is None or decision.is_done:
         return book
+    failures = list[WriteFailedError]()
     for one in decision.prepared:
-        yield End(one, commit=True)
+        try:
+            yield End(one, commit=True)
+        except WriteFailedError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
     book = replace(book, decision=replace(decision, is_done=True))
     yield WriteBook(book)
     return book

@@ -8,11 +8,22 @@ from typing import Any, Self
 import pytest
 
 from ottla.clients.consumer.record import Record
+from ottla.clients.errors import TransactionUnknownError
+from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.clients.spark import decider as module
 from ottla.clients.spark.decider import Decider
-from ottla.clients.spark.decisions import Book, ReadBook, TakeOver
+from ottla.clients.spark.decisions import (
+    Book,
+    End,
+    Program,
+    ReadBook,
+    StaleRoundError,
+    TakeOver,
+    WriteBook,
+)
 from ottla.clients.spark.errors import WriteFailedError
 from ottla.clients.spark.options import read_sink_options
+from ottla.proto.errors import ErrorCode, OttlaError, RequestError
 from ottla.proto.ids import TopicPartition
 
 PREFIX = "sink"
@@ -93,10 +104,20 @@ class FakeProducer:
 
 
 class FakeAdmin:
-    """Has nothing to do yet."""
+    """A coordinator that refuses what it is told to refuse, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.refusals = dict[str, OttlaError]()
+        self.ended = list[tuple[str, bool]]()
 
     def close(self) -> None:
         pass
+
+    def complete_transaction(self, prepared: PreparedTransaction, *, commit: bool) -> None:
+        name = prepared.transactional_id
+        self.ended.append((name, commit))
+        if name in self.refusals:
+            raise self.refusals[name]
 
 
 @pytest.fixture
@@ -104,8 +125,14 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     made = Log()
     monkeypatch.setattr(module, "Consumer", lambda config: FakeConsumer(made, config))
     monkeypatch.setattr(module, "Producer", FakeProducer)
-    monkeypatch.setattr(module, "Admin", lambda config: FakeAdmin())
     monkeypatch.setattr(module, "now_ms", lambda: made.now_ms)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def admin(monkeypatch: pytest.MonkeyPatch) -> FakeAdmin:
+    made = FakeAdmin()
+    monkeypatch.setattr(module, "Admin", lambda config: made)
     return made
 
 
@@ -149,3 +176,51 @@ def test_a_driver_that_dies_holds_up_the_others_for_less_than_they_wait(log: Log
         decider.perform(TakeOver())
     timeout_ms = int(FakeProducer.configs[-1]["transaction.timeout.ms"])
     assert 3 * timeout_ms < module._READ_MS
+
+
+ONE = PreparedTransaction("sink/1/0-1", 4, 0)
+
+
+def _end(*, commit: bool) -> None:
+    with _decider() as decider:
+        decider.perform(End(ONE, commit))
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND]
+)
+def test_an_id_that_was_forgotten_since_counts_as_committed(
+    admin: FakeAdmin, code: ErrorCode
+) -> None:
+    for refusal in (RequestError(code, "who?"), TransactionUnknownError("who?", code)):
+        admin.refusals[ONE.transactional_id] = refusal
+        _end(commit=True)
+        _end(commit=False)
+
+
+def test_a_commit_that_is_refused_is_told_and_an_abort_of_what_has_ended_is_not(
+    admin: FakeAdmin,
+) -> None:
+    code = ErrorCode.PRODUCER_FENCED
+    admin.refusals[ONE.transactional_id] = RequestError(code, "fenced")
+    with pytest.raises(WriteFailedError, match="rows are missing"):
+        _end(commit=True)
+    _end(commit=False)
+    admin.refusals[ONE.transactional_id] = TransactionUnknownError("no answer, then", code)
+    with pytest.raises(WriteFailedError, match="the next round asks again"):
+        _end(commit=True)
+    _end(commit=False)
+    admin.refusals[ONE.transactional_id] = TransactionUnknownError("no answer")
+    for commit in (True, False):
+        with pytest.raises(TransactionUnknownError):
+            _end(commit=commit)
+
+
+def test_a_program_hears_of_failures_and_may_go_on() -> None:
+    def program() -> Program:
+        with pytest.raises(StaleRoundError):
+            yield WriteBook(Book())
+        return "done"
+
+    with _decider() as decider:
+        assert decider.run(program()) == "done"

@@ -337,6 +337,23 @@ def test_a_commit_that_is_repeated_in_its_round_goes_on_where_it_was() -> None:
     assert world.cluster.committed() == Counter({"0.0": 1, "0.1": 1})
 
 
+def test_one_that_cannot_be_committed_does_not_keep_the_others_open() -> None:
+    world = World(Random(1))
+    driver = Driver(world)
+    number = _play(world, driver, begin_round(PREFIX))
+    prepared = list(world.run_tasks(number, 0))
+    program = commit_batch(PREFIX, number, QUERY, 0, prepared)
+    effect = next(program)
+    while not isinstance(effect, End):
+        effect = program.send(world.cluster.do(driver, effect))
+    effect = program.throw(WriteFailedError("it was aborted by somebody"))
+    assert effect == End(prepared[1], commit=True)
+    with pytest.raises(WriteFailedError, match="by somebody"):
+        program.send(world.cluster.do(driver, effect))
+    book = world.cluster.do(driver, ReadBook())
+    assert not book.decision.is_done, "and the next driver is told of it, too"
+
+
 def test_another_query_with_the_prefix_begins_to_count_its_own_batches() -> None:
     world = World(Random(1))
     driver = Driver(world)
