@@ -8,6 +8,8 @@ C2  an abort of what has ended already is no failure; a commit of what was abort
 C3  an id of a decision that its coordinator does not know has been committed: coordinators forget
     only ids without an open transaction (`transactional.id.expiration.ms`), and nobody but a driver
     that has the book ends one that is prepared
+C4  an attempt that has its id and no row yet is fenced like one that has: it could prepare after
+    the clean-up. What was fenced so is told by its time-out, and not fenced with every round again
 
 Not here: what is to be done when (`decisions.py`).
 """
@@ -18,8 +20,9 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final, Self
 
-from ottla.clients.admin.answers import NewTopic
+from ottla.clients.admin.answers import NewTopic, TransactionInfo
 from ottla.clients.admin.blocking import Admin
+from ottla.clients.admin.transactions import TERMINATED_TIMEOUT_MS
 from ottla.clients.clock import now_ms
 from ottla.clients.consumer.sync_consumer import Consumer
 from ottla.clients.errors import ProducerFencedError, TransactionUnknownError
@@ -134,8 +137,7 @@ class Decider:
             case End(prepared, commit):
                 self._end(prepared, commit=commit)
             case ListOpen():
-                listed = self._admin.list_transactions(states=["Ongoing"])
-                return [one.transactional_id for one in listed]
+                return self._list_open()
             case Terminate(name):
                 self._terminate(name)
         return None
@@ -194,7 +196,7 @@ class Decider:
                 raise WriteFailedError(
                     f"{self._where} could be read only up to {consumer.position(self._where)}, and "
                     f"not to {end}, within {_READ_MS} ms: a transaction that is open there holds it "
-                    "up. `ottla transactions hanging` tells whose."
+                    "up. `ottla transactions list --state Ongoing` tells whose."
                 )
             for record in consumer.consume(500, 0.05):
                 if record.key == key and record.value is not None:
@@ -221,13 +223,24 @@ class Decider:
                     "rows are missing."
                 ) from error
 
+    def _list_open(self) -> list[str]:
+        """Return the ids of this prefix that are open, or that somebody can still open (C4)."""
+        found = self._admin.list_transactions(states=["Ongoing", "Empty"])
+        names = [
+            one.transactional_id
+            for one in found
+            if one.transactional_id.startswith(f"{self._prefix}/")
+        ]
+        told = self._admin.describe_transactions(names) if names else {}
+        return [name for name in names if not _is_terminated(told[name])]
+
     def _terminate(self, name: str) -> None:
         try:
             self._admin.terminate_transaction(name)
         except RequestError as error:
             if error.code not in _ENDED:
                 raise
-        LOG.info("%s was left open, and is aborted.", name)
+        LOG.info("%s was left, and is aborted if it was open.", name)
 
     def _make_topic(self) -> None:
         topic = NewTopic(self._where.topic, 1, None, dict(_BOOK_CONFIGS))
@@ -235,3 +248,11 @@ class Decider:
         refusal = outcome if isinstance(outcome, RequestError) else None
         if refusal is not None and refusal.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise refusal
+
+
+def _is_terminated(told: TransactionInfo | RequestError) -> bool:
+    return (
+        isinstance(told, TransactionInfo)
+        and not told.is_open
+        and told.timeout_ms == TERMINATED_TIMEOUT_MS
+    )

@@ -128,7 +128,8 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class ListOpen:
-    """Return the transactional ids of this prefix under which a transaction is open."""
+    """Return the transactional ids of this prefix under which a transaction is open, or which an
+    attempt has taken and can still open one under."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +250,7 @@ def _abort(decision: Decision | None, prepared: Iterable[PreparedTransaction]) -
 
 
 def _clean(prefix: str, round_number: int, kept: Sequence[str]) -> Program:
-    """Abort what is open of this round and older ones, and is not to be committed (B4)."""
+    """End what is of this round and older ones, and is not to be committed (B4)."""
     for name in (yield ListOpen()):
         found = round_of(prefix, name)
         if found is not None and found <= round_number and name not in kept:

@@ -170,9 +170,11 @@ class _TopicWriter:
         written = [one for one in messages if isinstance(one, Written)]
         if self._options.prefix is None:
             return False
-        if written:
+        # No task reported anything: some may still be at work.
+        number = written[0].round_number if written else self._round
+        if number:
             with Decider(self._options) as decider:
-                decider.abort(written[0].round_number, _prepared(written))
+                decider.abort(number, _prepared(written))
         return True
 
 

@@ -7,6 +7,8 @@ from typing import Any, Self
 
 import pytest
 
+from ottla.clients.admin.answers import TransactionInfo, TransactionListing
+from ottla.clients.admin.transactions import TERMINATED_TIMEOUT_MS
 from ottla.clients.consumer.record import Record
 from ottla.clients.errors import TransactionUnknownError
 from ottla.clients.producer.prepared import PreparedTransaction
@@ -15,6 +17,7 @@ from ottla.clients.spark.decider import Decider
 from ottla.clients.spark.decisions import (
     Book,
     End,
+    ListOpen,
     Program,
     ReadBook,
     StaleRoundError,
@@ -24,7 +27,7 @@ from ottla.clients.spark.decisions import (
 from ottla.clients.spark.errors import WriteFailedError
 from ottla.clients.spark.options import read_sink_options
 from ottla.proto.errors import ErrorCode, OttlaError, RequestError
-from ottla.proto.ids import TopicPartition
+from ottla.proto.ids import INT32_MAX, TopicPartition
 
 PREFIX = "sink"
 TOPIC = "ottla-spark-decisions"
@@ -109,6 +112,8 @@ class FakeAdmin:
     def __init__(self) -> None:
         self.refusals = dict[str, OttlaError]()
         self.ended = list[tuple[str, bool]]()
+        # Id → state and time-out.
+        self.known = dict[str, tuple[str, int]]()
 
     def close(self) -> None:
         pass
@@ -118,6 +123,16 @@ class FakeAdmin:
         self.ended.append((name, commit))
         if name in self.refusals:
             raise self.refusals[name]
+
+    def list_transactions(self, *, states: Iterable[str]) -> list[TransactionListing]:
+        return [
+            TransactionListing(name, 1, state, 0)
+            for name, (state, _) in self.known.items()
+            if state in states
+        ]
+
+    def describe_transactions(self, names: Iterable[str]) -> dict[str, TransactionInfo]:
+        return {name: TransactionInfo(name, 1, 0, *self.known[name], None, (), 0) for name in names}
 
 
 @pytest.fixture
@@ -224,3 +239,19 @@ def test_a_program_hears_of_failures_and_may_go_on() -> None:
 
     with _decider() as decider:
         assert decider.run(program()) == "done"
+
+
+def test_ids_that_an_attempt_has_and_can_still_use_are_found_until_they_are_terminated(
+    admin: FakeAdmin,
+) -> None:
+    admin.known = {
+        "sink/1/open": ("Ongoing", INT32_MAX),
+        "sink/1/no row yet": ("Empty", INT32_MAX),
+        "sink/1/being terminated": ("Ongoing", TERMINATED_TIMEOUT_MS),
+        "sink/1/terminated": ("Empty", TERMINATED_TIMEOUT_MS),
+        "sink/1/done": ("CompleteCommit", INT32_MAX),
+        "sinks/1/of another": ("Ongoing", INT32_MAX),
+    }
+    with _decider() as decider:
+        found = decider.perform(ListOpen())
+    assert found == ["sink/1/open", "sink/1/no row yet", "sink/1/being terminated"]

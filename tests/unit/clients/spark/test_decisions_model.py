@@ -54,7 +54,7 @@ class Cluster:
     """Transactions by id, rows in them, and the book: with the rules of Kafka, and no time."""
 
     def __init__(self, dice: Random) -> None:
-        # Id → "open", "committed" or "aborted", and the rows.
+        # Id → "taken" (no row yet), "open", "committed" or "aborted", and the rows.
         self.transactions = dict[str, tuple[str, list[str]]]()
         self.book = Book().to_bytes()
         # Who took over last may write.
@@ -63,9 +63,16 @@ class Cluster:
         self.under_way: Book | None = None
         self.dice = dice
 
-    def prepare(self, name: str, rows: list[str]) -> PreparedTransaction:
+    def take(self, name: str) -> None:
         assert name not in self.transactions, "no two attempts share an id"
-        self.transactions[name] = ("open", rows)
+        self.transactions[name] = ("taken", [])
+
+    def prepare(self, name: str, rows: list[str]) -> PreparedTransaction:
+        if name not in self.transactions:
+            self.take(name)
+        if self.transactions[name][0] == "taken":
+            # Else it was fenced meanwhile.
+            self.transactions[name] = ("open", rows)
         return PreparedTransaction(name, 1, 0)
 
     def do(self, driver: object, effect: Effect) -> Any:
@@ -84,7 +91,8 @@ class Cluster:
             case End(prepared, commit):
                 self._end(prepared.transactional_id, commit=commit)
             case ListOpen():
-                return [name for name, (state, _) in self.transactions.items() if state == "open"]
+                going_on = ("taken", "open")
+                return [name for name, (state, _) in self.transactions.items() if state in going_on]
             case Terminate(name):
                 self._end(name, commit=False)
         return None
@@ -92,7 +100,7 @@ class Cluster:
     def _end(self, name: str, *, commit: bool) -> None:
         state, rows = self.transactions[name]
         wanted = "committed" if commit else "aborted"
-        if state == "open":
+        if state in ("taken", "open"):
             self.transactions[name] = (wanted, rows)
         elif commit and state != wanted:
             raise AssertionError(f"{name} is decided, and was {state}")
@@ -190,6 +198,8 @@ class World:
             yield self.cluster.prepare(self._name(round_number), rows)
             if self.dice.random() < 0.2:
                 self.zombies.append(self._name(round_number))
+                if self.dice.random() < 0.5:
+                    self.cluster.take(self.zombies[-1])
 
     def wake_zombie(self) -> None:
         """Let an attempt that everybody forgot write its rows, and prepare."""

@@ -91,3 +91,39 @@ def test_writes_inside_foreach_batch_are_not_taken_for_one_that_is_repeated() ->
 
 def test_batches_of_a_stream_are_known_by_its_id() -> None:
     assert _query(_writer(StreamWriter)) == _query(_writer(StreamWriter)) == STREAM
+
+
+class FakeDecider:
+    """Remembers what it was told to abort."""
+
+    aborted = list[tuple[int, int]]()
+
+    def __init__(self, options: object) -> None:
+        pass
+
+    def __enter__(self) -> FakeDecider:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def begin(self) -> int:
+        return 4
+
+    def abort(self, number: int, prepared: list[PreparedTransaction]) -> None:
+        self.aborted.append((number, len(prepared)))
+
+
+def test_a_round_is_cleaned_up_though_no_task_of_it_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "Decider", FakeDecider)
+    FakeDecider.aborted.clear()
+    writer = _writer(BatchWriter)
+    writer.abort([])
+    assert FakeDecider.aborted == [], "it has not begun"
+    writer.__getstate__()
+    writer.abort([None])
+    assert FakeDecider.aborted == [(4, 0)]
+    _writer(StreamWriter).abort([Written(1, {}, "1:0:sink/7/0-1", 7, "q")], 3)
+    assert FakeDecider.aborted == [(4, 0), (7, 1)]
