@@ -17,7 +17,7 @@ T3  once a commit was asked for, nothing else may be: asking again is harmless, 
 T4  "not committed" is said only if no attempt to commit may have been taken: after an attempt
     without an answer even a refusal leaves it open (`TransactionUnknownError`)
 T5  a prepared transaction is kept, whatever becomes of the producer: it is decided by whoever has
-    its name
+    its name. So a refusal to end it says that somebody else has: never that it was aborted
 
 The two dialects of transactions are told apart in `clients/dialects.py`.
 
@@ -84,6 +84,8 @@ class Transactions:
         self._needs_epoch = False
         # Whether an attempt to end it may have been taken (T4).
         self._is_in_doubt = False
+        # Whether others may decide it (T5).
+        self._is_kept = False
 
     # --- looking ---
 
@@ -158,7 +160,7 @@ class Transactions:
         else:
             self.found = PreparedTransaction(self.transactional_id, *found)
             self.phase = Phase.PREPARED
-            self.has_begun = True
+            self.has_begun = self._is_kept = True
 
     def begin(self) -> None:
         if self.phase is not Phase.READY:
@@ -253,6 +255,7 @@ class Transactions:
         """
         self.require_two_phase()
         self.require_open()
+        self._is_kept = self.has_begun
         self.phase = Phase.PREPARED if self.has_begun else Phase.READY
         return self.prepared if self.has_begun else None
 
@@ -274,7 +277,7 @@ class Transactions:
     def end_answered(self, code: ErrorCode, producer_id: int = -1, epoch: int = -1) -> Verdict:
         """Take the answer to EndTxn; return whether to ask again. Raises if it was refused."""
         verdict = judge(Step.END, code)
-        if code is _E.INVALID_TXN_STATE and self.phase is Phase.ABORTING:
+        if code is _E.INVALID_TXN_STATE and self.phase is Phase.ABORTING and not self._is_kept:
             # There is nothing to abort. A new epoch makes sure that nothing of it comes later.
             self._needs_epoch = True
             self.ended()
@@ -292,7 +295,9 @@ class Transactions:
 
     def _refused_end(self, verdict: Verdict, code: ErrorCode) -> NoReturn:
         is_commit = self.phase is Phase.COMMITTING
-        if is_commit and self._is_in_doubt:
+        if self._is_kept and verdict in (Verdict.FENCED, Verdict.FATAL):
+            self._end_for_good(self._decided_elsewhere(code))
+        elif is_commit and self._is_in_doubt:
             self._end_for_good(
                 TransactionUnknownError(
                     f"an attempt to commit the transaction of {self.transactional_id} got no "
@@ -305,6 +310,21 @@ class Transactions:
             self.phase = Phase.OPEN
         self._judged(verdict, Step.END, code, "")
         self.raise_error()
+
+    def _decided_elsewhere(self, code: ErrorCode) -> TransactionError:
+        name = f"the prepared transaction of {self.transactional_id}"
+        if code is _E.INVALID_TXN_STATE and not self._is_in_doubt:
+            done = "aborted" if self.phase is Phase.COMMITTING else "committed"
+            return TransactionFailedError(
+                f"{name} was decided the other way: somebody who has its name has {done} it. This "
+                "producer can only be closed.",
+                code,
+            )
+        return TransactionUnknownError(
+            f"{name} cannot be ended any more: {code.sentence} ({code.name}) How it was decided is "
+            "not known here.",
+            code,
+        )
 
     def ended(self) -> None:
         """Take that the transaction has ended as it was decided."""
@@ -336,7 +356,7 @@ class Transactions:
     def _begin_anew(self) -> None:
         self._added.clear()
         self._wanted.clear()
-        self.has_begun = self._is_in_doubt = False
+        self.has_begun = self._is_in_doubt = self._is_kept = False
         self._error = None
         self.found = None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from ottla.clients.errors import (
@@ -195,6 +197,38 @@ def test_what_is_prepared_waits_for_a_decision() -> None:
     assert not core.is_prepared(PreparedTransaction("billing", 7, 1))
     core.begin_end(commit=True)
     assert core.end_answered(E.NONE, 7, 1) is Verdict.DONE
+
+
+def _prepared() -> Transactions:
+    core = _open(two_phase=True)
+    core.prepare()
+    return core
+
+
+def _found() -> Transactions:
+    core = Transactions("billing", is_two_phase=True)
+    core.initialised(7, 5, is_second_dialect=True, found=(7, 4))
+    return core
+
+
+@pytest.mark.parametrize("make", [_prepared, _found])
+@pytest.mark.parametrize(("commit", "done"), [(True, "aborted"), (False, "committed")])
+def test_what_was_prepared_and_decided_the_other_way_is_told_so(
+    make: Callable[[], Transactions], commit: bool, done: str
+) -> None:
+    core = make()
+    core.begin_end(commit=commit)
+    with pytest.raises(TransactionFailedError, match=f"decided the other way.* has {done} it"):
+        core.end_answered(E.INVALID_TXN_STATE)
+    assert core.phase is Phase.FATAL
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_fencing_says_nothing_of_what_was_prepared(commit: bool) -> None:
+    core = _prepared()
+    core.begin_end(commit=commit)
+    with pytest.raises(TransactionUnknownError, match="How it was decided is not known"):
+        core.end_answered(E.PRODUCER_FENCED)
 
 
 def test_what_is_found_prepared_is_decided_under_the_new_epoch() -> None:
