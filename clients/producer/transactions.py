@@ -129,10 +129,12 @@ class Transactions:
         if self.phase not in (Phase.OPEN, Phase.COMMITTING):
             return
         where = TopicPartition(topic, partition)
-        if self.is_second_dialect:
-            self.has_begun = True
-        elif where not in self._added:
+        if not self.is_second_dialect and where not in self._added:
             self._wanted[where] = None
+
+    def writing(self) -> None:
+        """Take that records leave: a leader may tell the coordinator of the transaction."""
+        self.has_begun = True
 
     # --- the life of a producer ---
 

@@ -39,6 +39,7 @@ def _open(*, second: bool = True, two_phase: bool = False) -> Transactions:
     if not second:
         core.adding()
         core.added({WHERE: E.NONE})
+    core.writing()
     return core
 
 
@@ -341,6 +342,16 @@ class Desk:
     def end(self, epoch: int, *, commit: bool = True) -> None:
         self.core.begin_end(commit=commit)
         self.core.end_answered(E.NONE, 7, epoch)
+
+
+def test_a_transaction_whose_records_never_left_ends_without_a_word() -> None:
+    # Kafka fences who ends it while the transaction before is completed.
+    desk = Desk()
+    desk.put()
+    assert desk.sender.collect(desk.now_ms, lambda *_: None) == [], "nobody leads"
+    assert not desk.core.has_begun
+    desk.one()
+    assert desk.core.has_begun
 
 
 def test_every_transaction_of_the_second_dialect_counts_from_zero() -> None:
