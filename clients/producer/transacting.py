@@ -279,9 +279,11 @@ class Transacting:
         async with asyncio.timeout_at(self._loop_time(self._deadline(timeout_s))):
             while True:
                 await self._engine.flush()
-                with self._engine.lock:
-                    if not self._engine.has_live():
-                        return self.core.prepare()
+                # Offsets that are being sent are part of it (I1).
+                async with self._turn:
+                    with self._engine.lock:
+                        if not self._engine.has_live():
+                            return self.core.prepare()
 
     async def complete(self, prepared: PreparedTransaction, timeout_s: float | None) -> bool:
         """Commit what is prepared if it is this one, else abort it; return which (KIP-939)."""
@@ -319,6 +321,7 @@ class Transacting:
             if not self.core.has_begun:
                 self.core.ended()
                 return
+            self.core.end_asked()
 
         def read(answer: Message) -> Verdict:
             with self._engine.lock:
@@ -331,6 +334,8 @@ class Transacting:
         fields = {**self._identity(), "committed": commit}
         why = await self._ask(END_TXN, fields, read, end_ms, on_lost=self.core.end_lost)
         if why is not None:
+            with self._engine.lock:
+                self.core.end_given_up()
             raise self.core.end_unknown(waits_s, why)
 
     # --- asking ---

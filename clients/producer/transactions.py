@@ -12,8 +12,9 @@ Writing with a pencil: records go into the log at once, and readers who ask for 
 
 T1  a record is sent only in an open transaction, or while one that commits is flushed
 T2  a transaction of which a record or an offset was not taken can only be aborted
-T3  once a commit was asked for, nothing else may be: asking again is harmless, because the
-    coordinator knows the transaction by its producer id and epoch
+T3  once the coordinator was asked to commit, nothing else may be asked for: asking again is
+    harmless, because it knows the transaction by its producer id and epoch. Before that, while
+    records are flushed, it can still be aborted
 T4  "not committed" is said only if no attempt to commit may have been taken: after an attempt
     without an answer even a refusal leaves it open (`TransactionUnknownError`)
 T5  a prepared transaction is kept, whatever becomes of the producer: it is decided by whoever has
@@ -84,6 +85,8 @@ class Transactions:
         self._needs_epoch = False
         # Whether an attempt to end it may have been taken (T4).
         self._is_in_doubt = False
+        # Whether an attempt to end it is under way, or in doubt (T3).
+        self._is_asked = False
         # Whether others may decide it (T5).
         self._is_kept = False
 
@@ -102,7 +105,12 @@ class Transactions:
     @property
     def has_open(self) -> bool:
         """Whether there is a transaction that closing the producer should abort."""
-        return self.phase in (Phase.OPEN, Phase.BROKEN, Phase.ABORTING)
+        return self.phase in (Phase.OPEN, Phase.BROKEN, Phase.ABORTING) or self._may_turn_back
+
+    @property
+    def _may_turn_back(self) -> bool:
+        """Whether it was decided to commit, and the coordinator has not heard of that (T3)."""
+        return self.phase is Phase.COMMITTING and not self._is_asked and not self._is_kept
 
     @property
     def prepared(self) -> PreparedTransaction:
@@ -266,11 +274,19 @@ class Transactions:
         wanted = Phase.COMMITTING if commit else Phase.ABORTING
         allowed = {Phase.OPEN, Phase.PREPARED, wanted}
         if not commit:
-            allowed.add(Phase.BROKEN)
+            allowed |= {Phase.BROKEN, *([Phase.COMMITTING] if self._may_turn_back else [])}
         if self.phase not in allowed:
             self._refuse("commit" if commit else "abort")
         self.phase = wanted
         self._wanted.clear()
+
+    def end_asked(self) -> None:
+        """Take that the coordinator is being asked to end the transaction."""
+        self._is_asked = True
+
+    def end_given_up(self) -> None:
+        """Take that it is not asked any more, for now."""
+        self._is_asked = self._is_in_doubt
 
     def end_lost(self) -> None:
         """Take that an attempt to end the transaction got no answer (T4)."""
@@ -358,7 +374,7 @@ class Transactions:
     def _begin_anew(self) -> None:
         self._added.clear()
         self._wanted.clear()
-        self.has_begun = self._is_in_doubt = self._is_kept = False
+        self.has_begun = self._is_in_doubt = self._is_asked = self._is_kept = False
         self._error = None
         self.found = None
 

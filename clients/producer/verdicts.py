@@ -97,8 +97,8 @@ _ABORTABLE: Final = {
     ),
     Step.END: frozenset({_E.TRANSACTION_ABORTABLE}),
 }
-# After these an EndTxn surely changed nothing (T4). NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS
-# are not among them: a node that loses its office after the decision was written says so, too.
+# After these an EndTxn surely changed nothing (T4). NOT_COORDINATOR is not among them, nor is
+# COORDINATOR_LOAD_IN_PROGRESS: who loses its office after the decision was written says so, too.
 SURELY_NOT_ENDED: Final = frozenset(
     {
         _E.CONCURRENT_TRANSACTIONS,

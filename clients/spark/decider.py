@@ -195,8 +195,8 @@ class Decider:
             if now_ms() > end_ms:
                 raise WriteFailedError(
                     f"{self._where} could be read only up to {consumer.position(self._where)}, and "
-                    f"not to {end}, within {_READ_MS} ms: a transaction that is open there holds it "
-                    "up. `ottla transactions list --state Ongoing` tells whose."
+                    f"not to {end}, within {_READ_MS} ms: a transaction that is open there holds "
+                    "it up. `ottla transactions list --state Ongoing` tells whose."
                 )
             for record in consumer.consume(500, 0.05):
                 if record.key == key and record.value is not None:

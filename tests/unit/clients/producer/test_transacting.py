@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.clients.consumer.record import GroupMetadata, OffsetAndMetadata
-from ottla.clients.errors import TransactionAbortableError
+from ottla.clients.errors import TransactionAbortableError, TransactionUnknownError
 from ottla.clients.options import Role, read_options
 from ottla.clients.producer.transacting import Transacting
 from ottla.clients.producer.transactions import Phase, Transactions
@@ -81,5 +81,32 @@ def test_offsets_of_a_member_and_those_of_a_group_without_one_are_sent(whose: An
         with pytest.raises(TransactionAbortableError, match="no answer in time"):
             await _open(engine).send_offsets(OFFSETS, whose, 0.05)
         assert set(engine.cluster.asked) == {"g"}
+
+    asyncio.run(go())
+
+
+def test_what_is_prepared_has_all_the_offsets_that_were_being_sent() -> None:
+    async def go() -> None:
+        engine = SilentEngine()
+        work = _open(engine)
+        sending = asyncio.create_task(work.send_offsets(OFFSETS, "g", 0.2))
+        while not engine.cluster.asked:
+            await asyncio.sleep(0)
+        with pytest.raises(TransactionAbortableError, match="no answer in time"):
+            await work.prepare(5.0)
+        with pytest.raises(TransactionAbortableError):
+            await sending
+
+    asyncio.run(go())
+
+
+def test_a_commit_that_nobody_could_be_asked_for_can_be_aborted() -> None:
+    async def go() -> None:
+        engine = SilentEngine()
+        work = _open(engine)
+        work.core.writing()
+        with pytest.raises(TransactionUnknownError, match="has not happened yet"):
+            await work.end(0.05, commit=True)
+        assert work.core.has_open, "no coordinator was found, so none was asked"
 
     asyncio.run(go())

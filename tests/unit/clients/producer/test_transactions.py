@@ -136,6 +136,7 @@ def test_nothing_to_abort_is_as_good_as_aborted() -> None:
 
 def test_a_decision_cannot_be_taken_back_but_repeated() -> None:
     core = _committing()
+    core.end_asked()
     core.end_lost()
     with pytest.raises(TransactionStateError, match="call commit again"):
         core.begin_end(commit=False)
@@ -198,6 +199,28 @@ def test_what_is_prepared_waits_for_a_decision() -> None:
     assert not core.is_prepared(PreparedTransaction("billing", 7, 1))
     core.begin_end(commit=True)
     assert core.end_answered(E.NONE, 7, 1) is Verdict.DONE
+
+
+def test_a_commit_that_the_coordinator_has_not_heard_of_can_be_turned_into_an_abort() -> None:
+    core = _committing()
+    assert core.has_open, "closing the producer aborts it"
+    core.end_asked()
+    assert not core.has_open
+    with pytest.raises(TransactionStateError, match="call commit again"):
+        core.begin_end(commit=False)
+    core.end_answered(E.CONCURRENT_TRANSACTIONS)
+    core.end_given_up()
+    assert core.has_open, "it surely was not committed"
+    core.end_asked()
+    core.end_lost()
+    core.end_given_up()
+    assert not core.has_open, "it may be committed"
+
+
+def test_a_prepared_transaction_that_is_being_committed_is_left_alone() -> None:
+    core = _prepared()
+    core.begin_end(commit=True)
+    assert not core.has_open
 
 
 def _prepared() -> Transactions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import pytest
 
@@ -94,7 +94,7 @@ class FakeConsumer:
 class FakeProducer:
     """Takes over, and remembers how it was made."""
 
-    configs = list[dict[str, str]]()
+    configs: ClassVar = list[dict[str, str]]()
 
     def __init__(self, config: dict[str, str]) -> None:
         self.configs.append(config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -22,13 +22,13 @@ STREAM = "id-of-the-stream"
 class FakeTask:
     """A task that runs inside `foreachBatch`, or for a stream: both see the stream's id."""
 
-    def partitionId(self) -> int:
+    def partitionId(self) -> int:  # noqa: N802 - Spark's name
         return 0
 
-    def taskAttemptId(self) -> int:
+    def taskAttemptId(self) -> int:  # noqa: N802 - Spark's name
         return 7
 
-    def getLocalProperty(self, name: str) -> str | None:
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802 - Spark's name
         return STREAM if name == "sql.streaming.queryId" else None
 
 
@@ -96,7 +96,7 @@ def test_batches_of_a_stream_are_known_by_its_id() -> None:
 class FakeDecider:
     """Remembers what it was told to abort."""
 
-    aborted = list[tuple[int, int]]()
+    aborted: ClassVar = list[tuple[int, int]]()
 
     def __init__(self, options: object) -> None:
         pass
