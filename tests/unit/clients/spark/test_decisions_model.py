@@ -364,6 +364,21 @@ def test_one_that_cannot_be_committed_does_not_keep_the_others_open() -> None:
     assert not book.decision.is_done, "and the next driver is told of it, too"
 
 
+def test_a_checkpoint_that_was_set_back_is_told_instead_of_rows_being_dropped() -> None:
+    world = World(Random(1))
+    driver = Driver(world)
+    for batch in (4, 5):
+        number = _play(world, driver, begin_round(PREFIX))
+        prepared = list(world.run_tasks(number, batch))
+        _play(world, driver, commit_batch(PREFIX, number, QUERY, batch, prepared))
+    number = _play(world, driver, begin_round(PREFIX))
+    prepared = list(world.run_tasks(number, 4))
+    with pytest.raises(WriteFailedError, match="batch 4 of query q.*set back"):
+        _play(world, driver, commit_batch(PREFIX, number, QUERY, 4, prepared))
+    _play(world, driver, abort_batch(PREFIX, number, prepared))
+    assert world.cluster.committed() == Counter({f"{b}.{p}": 1 for b in (4, 5) for p in (0, 1)})
+
+
 def test_another_query_with_the_prefix_begins_to_count_its_own_batches() -> None:
     world = World(Random(1))
     driver = Driver(world)
