@@ -24,12 +24,14 @@ class SilentCluster:
 
     def __init__(self) -> None:
         self.asked = list[str]()
+        self.is_asked = asyncio.Event()
 
     async def start(self, timeout_s: float) -> None:
         pass
 
     async def find_coordinator(self, name: str, kind: int) -> int:
         self.asked.append(name)
+        self.is_asked.set()
         raise OttlaError("nobody is there.")
 
 
@@ -90,8 +92,7 @@ def test_what_is_prepared_has_all_the_offsets_that_were_being_sent() -> None:
         engine = SilentEngine()
         work = _open(engine)
         sending = asyncio.create_task(work.send_offsets(OFFSETS, "g", 0.2))
-        while not engine.cluster.asked:
-            await asyncio.sleep(0)
+        await engine.cluster.is_asked.wait()
         with pytest.raises(TransactionAbortableError, match="no answer in time"):
             await work.prepare(5.0)
         with pytest.raises(TransactionAbortableError):

@@ -373,7 +373,7 @@ def test_a_checkpoint_that_was_set_back_is_told_instead_of_rows_being_dropped() 
         _play(world, driver, commit_batch(PREFIX, number, QUERY, batch, prepared))
     number = _play(world, driver, begin_round(PREFIX))
     prepared = list(world.run_tasks(number, 4))
-    with pytest.raises(WriteFailedError, match="batch 4 of query q.*set back"):
+    with pytest.raises(WriteFailedError, match=r"batch 4 of query q.*set back"):
         _play(world, driver, commit_batch(PREFIX, number, QUERY, 4, prepared))
     _play(world, driver, abort_batch(PREFIX, number, prepared))
     assert world.cluster.committed() == Counter({f"{b}.{p}": 1 for b in (4, 5) for p in (0, 1)})
