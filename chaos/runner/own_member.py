@@ -207,7 +207,8 @@ class OwnMember:
             self._plan.name,
             COMMIT,
             value=self._plan.group,
-            generation=consumer.group_metadata()[1],
+            # What the commit will say, which may be newer than what partitions are held by.
+            generation=consumer.member.core.member.generation if consumer.member else -1,
             offsets=tuple(sorted(offsets.items())),
         )
         answer: asyncio.Future[OttlaError | None] = asyncio.get_running_loop().create_future()

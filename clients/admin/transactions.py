@@ -43,8 +43,9 @@ from ottla.proto.kafka.apis import (
 )
 from ottla.proto.kafka.message import Message
 
-# Long enough for any coordinator; the transaction of this id never begins.
-_SHORT_MS: Final = 1000
+# The time-out of an id that was terminated. Long enough for any coordinator; no transaction of it
+# begins unless a producer takes it over.
+TERMINATED_TIMEOUT_MS: Final = 1000
 
 
 class Transactions:
@@ -192,7 +193,7 @@ class Transactions:
             raise found
         fields = {
             "transactional_id": name,
-            "transaction_timeout": _SHORT_MS,
+            "transaction_timeout": TERMINATED_TIMEOUT_MS,
             "producer_id": -1,
             "producer_epoch": -1,
             "enable2_pc": False,

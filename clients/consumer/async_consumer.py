@@ -414,9 +414,8 @@ class AsyncConsumer(Handout):
         return told | {f"lag.{one}": lag for one, lag in lags.items() if lag is not None}
 
     def group_metadata(self) -> GroupMetadata:
-        """Return who this consumer is in its group, for `Producer.send_offsets`."""
-        identity = self.member.core.identity().values() if self.member else (self._group_id,)
-        return GroupMetadata(*identity)
+        """Return as whom this consumer holds its partitions, for `Producer.send_offsets`."""
+        return GroupMetadata(*(self.member.core.holder() if self.member else (self._group_id,)))
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return where the program stands in each partition: what it has not been given yet."""

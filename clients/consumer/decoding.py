@@ -161,12 +161,18 @@ def scan(data: memoryview, position: int) -> tuple[int, int]:
 
 
 class AbortedFilter:
-    """Tells which batches belong to aborted transactions (KIP-98)."""
+    """Tells which batches belong to aborted transactions (KIP-98), if it is shown each once."""
 
     def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
         # By first offset, the earliest last: popped as the batches come by.
         self._coming = sorted(((first, producer) for producer, first in aborted), reverse=True)
         self._open: set[int] = set()
+
+    def copy(self) -> AbortedFilter:
+        """Return one that has seen as much, for who may have to look again."""
+        twin = AbortedFilter(())
+        twin._coming, twin._open = self._coming.copy(), self._open.copy()
+        return twin
 
     def drops(self, batch: memoryview, header: BatchHeader) -> bool:
         while self._coming and self._coming[-1][0] <= header.base_offset + header.last_offset_delta:

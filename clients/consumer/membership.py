@@ -14,6 +14,9 @@ G3  eager: everything is let go before joining. Cooperative: only what the new a
     contain, after it has come; and then the member joins again, for others to have it (KIP-429)
 G4  what was lost (the group went on without us) is not committed and is told as lost, not as
     revoked
+G5  offsets that go with a transaction carry the generation and member id under which partitions
+    were assigned last, also when we are out meanwhile: the coordinator then refuses them. -1 and ""
+    would be taken, because that is what somebody without a group says
 
 Not here: assignments (`assignors.py`), time (`group.py` keeps the deadlines).
 """
@@ -133,6 +136,8 @@ class Membership:
         # The last assignment, let go or not, and its generation: sticky assignors ask.
         self._assigned: tuple[TopicPartition, ...] = ()
         self._assigned_since = NO_GENERATION
+        # Who we were when partitions were assigned last (G5).
+        self._holder = Member()
         self.rebalances = 0
 
     # --- changes ------------------------------------------------------------------------------
@@ -158,7 +163,7 @@ class Membership:
 
     def leave(self) -> None:
         """Be out of the group, and stay out."""
-        self.member = Member()
+        self.member = self._holder = Member()
         self.join_reason = None
         self.owned = self._assigned = ()
         self._assigned_since = NO_GENERATION
@@ -184,6 +189,7 @@ class Membership:
             self.join_reason = None
         self.owned = self._assigned = tuple(assigned)
         self._assigned_since = self.member.generation
+        self._holder = self.member
         self.rebalances += 1
         if self.cooperative and change.rejoin:
             self.want_join("partitions were let go, and others wait for them")
@@ -223,6 +229,11 @@ class Membership:
             "member_id": self.member.member_id,
             "group_instance_id": self.instance_id,
         }
+
+    def holder(self) -> tuple[str, int, str, str | None]:
+        """Return as whom the partitions are held that are given out from (G5)."""
+        who = self._holder
+        return self.group_id, who.generation, who.member_id, self.instance_id
 
     def sync_fields(self, assignments: Mapping[str, bytes]) -> dict[str, Any]:
         return {

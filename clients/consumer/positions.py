@@ -176,17 +176,19 @@ class Bookmark:
         position = self.position
         ensure(position is not None, "a partition with chunks has a position")
         assert position is not None
+        # A portion that cannot be opened is looked at again, by a filter that has not seen it.
+        aborted = None if chunk.aborted is None else chunk.aborted.copy()
         decoded = decode_fetched(
             chunk.data,
             self.partition.topic,
             self.partition.partition,
             position,
             check_crcs=check_crcs,
-            aborted=chunk.aborted,
+            aborted=aborted,
             start=chunk.at,
             enough=PORTION,
         )
-        chunk.at = decoded.end
+        chunk.at, chunk.aborted = decoded.end, aborted
         self.opened = chunk if decoded.is_portion else None
         self.records, self.given = decoded.records, 0
         self.records_end = decoded.next_offset

@@ -50,10 +50,14 @@ class GroupMetadata(NamedTuple):
     """Who a consumer is in its group; what a transaction needs to commit its offsets."""
 
     group_id: str
-    # -1 and "" outside of a group.
+    # -1 and "" if it was never given partitions by its group.
     generation: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+
+    @property
+    def is_in(self) -> bool:
+        return self.generation >= 0 and bool(self.member_id)
 
 
 class OffsetAndTimestamp(NamedTuple):

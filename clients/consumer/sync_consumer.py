@@ -234,7 +234,7 @@ class Consumer:
         return self._async.positions()
 
     def group_metadata(self) -> GroupMetadata:
-        """Return who this consumer is in its group, for `Producer.send_offsets`."""
+        """Return as whom this consumer holds its partitions, for `Producer.send_offsets`."""
         return self._async.group_metadata()
 
     # --- between the threads ------------------------------------------------------------------

@@ -167,7 +167,8 @@ class Engine:
     async def close(self, timeout_s: float | None) -> None:
         """Flush for so long, give the rest up, and end every connection.
 
-        A transaction that is open is aborted; one that is prepared, or being committed, is kept.
+        A transaction that is open is aborted; one that is prepared is kept, and so is one that the
+        coordinator was asked to commit.
         """
         if self.is_closed:
             return

@@ -152,6 +152,8 @@ class Sender:
 
     def _take(self, node_id: int, lanes: list[Lane]) -> list[Batch]:
         self._in_flight[node_id] = self.in_flight(node_id) + 1
+        if self._transactions is not None:
+            self._transactions.writing()
         batches = []
         for lane in lanes:
             batch = lane.queue.popleft()

@@ -4,6 +4,7 @@ I1  one question about the transaction is under way at a time: an end is never a
     partition is being added
 I2  an end is asked for when every batch has its outcome and nothing is in flight
 I3  an end without an answer is asked for again, and reported as unknown only when the time is up
+I4  offsets of a consumer that is in no group are not sent: coordinators take those without a check
 
 Not here: what may be asked, and what answers mean (`transactions.py`).
 """
@@ -56,6 +57,8 @@ _FIRST_WAIT_MS: Final = 20.0
 
 # What an answer means; it may raise instead.
 Reader = Callable[[Message], Verdict]
+# Whose offsets: a member's, or by its id those of a group that has no say in who reads.
+Group = GroupMetadata | str
 
 
 class EnginePort(Protocol):
@@ -208,13 +211,14 @@ class Transacting:
     async def send_offsets(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        group: GroupMetadata,
+        whose: Group,
         timeout_s: float | None,
     ) -> None:
         """Make a group's offsets part of the transaction; raises if they are not taken."""
         if not offsets:
             return
         end_ms = self._deadline(timeout_s)
+        group = self._require_member(whose)
         async with self._turn:
             with self._engine.lock:
                 self.core.offsets_begun()
@@ -235,6 +239,20 @@ class Transacting:
                 key=(GROUP_KEY_TYPE, group.group_id),
             )
             self._require_answer(why, TXN_OFFSET_COMMIT)
+
+    def _require_member(self, whose: Group) -> GroupMetadata:
+        """Return for whom; a coordinator would believe a consumer that is out (I4)."""
+        if isinstance(whose, str):
+            return GroupMetadata(whose)
+        if not whose.is_in:
+            with self._engine.lock:
+                self.core.require_open()
+                self.core.broke(
+                    f"the consumer is not in group {whose.group_id}, which may have given its "
+                    "partitions to others. Who reads without being a member gives the group's id"
+                )
+            self.core.raise_error()
+        return whose
 
     def _offsets_answered(self, answer: Message, group: GroupMetadata) -> Verdict:
         codes = map(error_code_of, commit_errors(answer).values())
@@ -261,9 +279,11 @@ class Transacting:
         async with asyncio.timeout_at(self._loop_time(self._deadline(timeout_s))):
             while True:
                 await self._engine.flush()
-                with self._engine.lock:
-                    if not self._engine.has_live():
-                        return self.core.prepare()
+                # Offsets that are being sent are part of it (I1).
+                async with self._turn:
+                    with self._engine.lock:
+                        if not self._engine.has_live():
+                            return self.core.prepare()
 
     async def complete(self, prepared: PreparedTransaction, timeout_s: float | None) -> bool:
         """Commit what is prepared if it is this one, else abort it; return which (KIP-939)."""
@@ -301,6 +321,7 @@ class Transacting:
             if not self.core.has_begun:
                 self.core.ended()
                 return
+            self.core.end_asked()
 
         def read(answer: Message) -> Verdict:
             with self._engine.lock:
@@ -313,6 +334,8 @@ class Transacting:
         fields = {**self._identity(), "committed": commit}
         why = await self._ask(END_TXN, fields, read, end_ms, on_lost=self.core.end_lost)
         if why is not None:
+            with self._engine.lock:
+                self.core.end_given_up()
             raise self.core.end_unknown(waits_s, why)
 
     # --- asking ---

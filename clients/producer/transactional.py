@@ -17,18 +17,17 @@ from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
-from ottla.clients.consumer.record import GroupMetadata, OffsetAndMetadata
+from ottla.clients.consumer.record import OffsetAndMetadata
 from ottla.clients.errors import TransactionStateError
 from ottla.clients.producer.engine import Engine
 from ottla.clients.producer.prepared import PreparedTransaction
-from ottla.clients.producer.transacting import Transacting
+from ottla.clients.producer.transacting import Group, Transacting
 from ottla.clients.producer.transactions import Phase
 from ottla.proto.errors import ConfigError
 from ottla.proto.ids import TopicPartition
 
 R = TypeVar("R")
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
-Group = GroupMetadata | str
 
 
 class _Transactional(ABC):
@@ -74,7 +73,11 @@ class AsyncTransactional(_Transactional):
         group: Group,
         timeout: float | None = None,  # noqa: ASYNC109 - as the other
     ) -> None:
-        """Commit a group's offsets with the transaction: the *next* ones to be read."""
+        """Commit a group's offsets with the transaction: the *next* ones to be read.
+
+        A consumer's `group_metadata()` says for whom; they are refused if its group went on without
+        it. A plain group id is for who reads without being a member.
+        """
         work = _transacting(self._engine_at_work())
         await work.send_offsets(_whole(offsets), _group(group), timeout)
 
@@ -142,7 +145,11 @@ class Transactional(_Transactional):
         return self._wait_for(work.init(timeout, keep_prepared=keep_prepared))
 
     def send_offsets(self, offsets: Offsets, group: Group, timeout: float | None = None) -> None:
-        """Commit a group's offsets with the transaction: the *next* ones to be read."""
+        """Commit a group's offsets with the transaction: the *next* ones to be read.
+
+        A consumer's `group_metadata()` says for whom; they are refused if its group went on without
+        it. A plain group id is for who reads without being a member.
+        """
         work = _transacting(self._engine_at_work())
         self._wait_for(work.send_offsets(_whole(offsets), _group(group), timeout))
 
@@ -191,11 +198,10 @@ def _transacting(engine: Engine) -> Transacting:
     return engine.transacting
 
 
-def _group(group: Group) -> GroupMetadata:
-    whole = GroupMetadata(group) if isinstance(group, str) else group
-    if not whole.group_id:
+def _group(group: Group) -> Group:
+    if not (group if isinstance(group, str) else group.group_id):
         raise ConfigError("offsets are committed for a group: the consumer needs a group.id.")
-    return whole
+    return group
 
 
 def _whole(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:

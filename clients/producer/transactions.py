@@ -12,12 +12,13 @@ Writing with a pencil: records go into the log at once, and readers who ask for 
 
 T1  a record is sent only in an open transaction, or while one that commits is flushed
 T2  a transaction of which a record or an offset was not taken can only be aborted
-T3  once a commit was asked for, nothing else may be: asking again is harmless, because the
-    coordinator knows the transaction by its producer id and epoch
+T3  once the coordinator was asked to commit, nothing else may be asked for: asking again is
+    harmless, because it knows the transaction by its producer id and epoch. Before that, while
+    records are flushed, it can still be aborted
 T4  "not committed" is said only if no attempt to commit may have been taken: after an attempt
     without an answer even a refusal leaves it open (`TransactionUnknownError`)
 T5  a prepared transaction is kept, whatever becomes of the producer: it is decided by whoever has
-    its name
+    its name. So a refusal to end it says that somebody else has: never that it was aborted
 
 The two dialects of transactions are told apart in `clients/dialects.py`.
 
@@ -84,6 +85,10 @@ class Transactions:
         self._needs_epoch = False
         # Whether an attempt to end it may have been taken (T4).
         self._is_in_doubt = False
+        # Whether an attempt to end it is under way, or in doubt (T3).
+        self._is_asked = False
+        # Whether others may decide it (T5).
+        self._is_kept = False
 
     # --- looking ---
 
@@ -100,7 +105,12 @@ class Transactions:
     @property
     def has_open(self) -> bool:
         """Whether there is a transaction that closing the producer should abort."""
-        return self.phase in (Phase.OPEN, Phase.BROKEN, Phase.ABORTING)
+        return self.phase in (Phase.OPEN, Phase.BROKEN, Phase.ABORTING) or self._may_turn_back
+
+    @property
+    def _may_turn_back(self) -> bool:
+        """Whether it was decided to commit, and the coordinator has not heard of that (T3)."""
+        return self.phase is Phase.COMMITTING and not self._is_asked and not self._is_kept
 
     @property
     def prepared(self) -> PreparedTransaction:
@@ -127,10 +137,12 @@ class Transactions:
         if self.phase not in (Phase.OPEN, Phase.COMMITTING):
             return
         where = TopicPartition(topic, partition)
-        if self.is_second_dialect:
-            self.has_begun = True
-        elif where not in self._added:
+        if not self.is_second_dialect and where not in self._added:
             self._wanted[where] = None
+
+    def writing(self) -> None:
+        """Take that records leave: a leader may tell the coordinator of the transaction."""
+        self.has_begun = True
 
     # --- the life of a producer ---
 
@@ -158,7 +170,7 @@ class Transactions:
         else:
             self.found = PreparedTransaction(self.transactional_id, *found)
             self.phase = Phase.PREPARED
-            self.has_begun = True
+            self.has_begun = self._is_kept = True
 
     def begin(self) -> None:
         if self.phase is not Phase.READY:
@@ -253,6 +265,7 @@ class Transactions:
         """
         self.require_two_phase()
         self.require_open()
+        self._is_kept = self.has_begun
         self.phase = Phase.PREPARED if self.has_begun else Phase.READY
         return self.prepared if self.has_begun else None
 
@@ -261,11 +274,19 @@ class Transactions:
         wanted = Phase.COMMITTING if commit else Phase.ABORTING
         allowed = {Phase.OPEN, Phase.PREPARED, wanted}
         if not commit:
-            allowed.add(Phase.BROKEN)
+            allowed |= {Phase.BROKEN, *([Phase.COMMITTING] if self._may_turn_back else [])}
         if self.phase not in allowed:
             self._refuse("commit" if commit else "abort")
         self.phase = wanted
         self._wanted.clear()
+
+    def end_asked(self) -> None:
+        """Take that the coordinator is being asked to end the transaction."""
+        self._is_asked = True
+
+    def end_given_up(self) -> None:
+        """Take that it is not asked any more, for now."""
+        self._is_asked = self._is_in_doubt
 
     def end_lost(self) -> None:
         """Take that an attempt to end the transaction got no answer (T4)."""
@@ -274,7 +295,7 @@ class Transactions:
     def end_answered(self, code: ErrorCode, producer_id: int = -1, epoch: int = -1) -> Verdict:
         """Take the answer to EndTxn; return whether to ask again. Raises if it was refused."""
         verdict = judge(Step.END, code)
-        if code is _E.INVALID_TXN_STATE and self.phase is Phase.ABORTING:
+        if code is _E.INVALID_TXN_STATE and self.phase is Phase.ABORTING and not self._is_kept:
             # There is nothing to abort. A new epoch makes sure that nothing of it comes later.
             self._needs_epoch = True
             self.ended()
@@ -292,7 +313,9 @@ class Transactions:
 
     def _refused_end(self, verdict: Verdict, code: ErrorCode) -> NoReturn:
         is_commit = self.phase is Phase.COMMITTING
-        if is_commit and self._is_in_doubt:
+        if self._is_kept and verdict in (Verdict.FENCED, Verdict.FATAL):
+            self._end_for_good(self._decided_elsewhere(code))
+        elif is_commit and self._is_in_doubt:
             self._end_for_good(
                 TransactionUnknownError(
                     f"an attempt to commit the transaction of {self.transactional_id} got no "
@@ -305,6 +328,21 @@ class Transactions:
             self.phase = Phase.OPEN
         self._judged(verdict, Step.END, code, "")
         self.raise_error()
+
+    def _decided_elsewhere(self, code: ErrorCode) -> TransactionError:
+        name = f"the prepared transaction of {self.transactional_id}"
+        if code is _E.INVALID_TXN_STATE and not self._is_in_doubt:
+            done = "aborted" if self.phase is Phase.COMMITTING else "committed"
+            return TransactionFailedError(
+                f"{name} was decided the other way: somebody who has its name has {done} it. This "
+                "producer can only be closed.",
+                code,
+            )
+        return TransactionUnknownError(
+            f"{name} cannot be ended any more: {code.sentence} ({code.name}) How it was decided is "
+            "not known here.",
+            code,
+        )
 
     def ended(self) -> None:
         """Take that the transaction has ended as it was decided."""
@@ -336,7 +374,7 @@ class Transactions:
     def _begin_anew(self) -> None:
         self._added.clear()
         self._wanted.clear()
-        self.has_begun = self._is_in_doubt = False
+        self.has_begun = self._is_in_doubt = self._is_asked = self._is_kept = False
         self._error = None
         self.found = None
 

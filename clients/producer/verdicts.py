@@ -97,11 +97,10 @@ _ABORTABLE: Final = {
     ),
     Step.END: frozenset({_E.TRANSACTION_ABORTABLE}),
 }
-# After these an EndTxn surely changed nothing (T4).
+# After these an EndTxn surely changed nothing (T4). NOT_COORDINATOR is not among them, nor is
+# COORDINATOR_LOAD_IN_PROGRESS: who loses its office after the decision was written says so, too.
 SURELY_NOT_ENDED: Final = frozenset(
     {
-        _E.NOT_COORDINATOR,
-        _E.COORDINATOR_LOAD_IN_PROGRESS,
         _E.CONCURRENT_TRANSACTIONS,
         _E.TRANSACTION_ABORTABLE,
         _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,

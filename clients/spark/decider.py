@@ -1,8 +1,15 @@
 """Does what the programs of `decisions.py` ask for: on the driver, with clients of its own.
 
-C1  who reads the book has taken over before, so that the last stable offset is the end of it
+C1  who reads the book has taken over before, and reads what is certain up to the high watermark of
+    that moment. The last stable offset is not the end of it: the partition is shared, and another
+    sink's open write holds that offset back, for as long as its `transaction.timeout.ms` at most
 C2  an abort of what has ended already is no failure; a commit of what was aborted is one, and says
     which rows are missing
+C3  an id of a decision that its coordinator does not know has been committed: coordinators forget
+    only ids without an open transaction (`transactional.id.expiration.ms`), and nobody but a driver
+    that has the book ends one that is prepared
+C4  an attempt that has its id and no row yet is fenced like one that has: it could prepare after
+    the clean-up. What was fenced so is told by its time-out, and not fenced with every round again
 
 Not here: what is to be done when (`decisions.py`).
 """
@@ -13,11 +20,12 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final, Self
 
-from ottla.clients.admin.answers import NewTopic
+from ottla.clients.admin.answers import NewTopic, TransactionInfo
 from ottla.clients.admin.blocking import Admin
+from ottla.clients.admin.transactions import TERMINATED_TIMEOUT_MS
 from ottla.clients.clock import now_ms
 from ottla.clients.consumer.sync_consumer import Consumer
-from ottla.clients.errors import ProducerFencedError
+from ottla.clients.errors import ProducerFencedError, TransactionUnknownError
 from ottla.clients.producer.client import Producer
 from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.clients.spark.decisions import (
@@ -42,6 +50,9 @@ from ottla.proto.errors import ErrorCode, RequestError, ensure
 from ottla.proto.ids import TopicPartition
 
 LOG: Final = logging.getLogger("ottla.spark")
+# A driver that dies while it writes its book holds up all that read theirs: not for long.
+_DRIVER_TIMEOUT_MS: Final = 10_000
+# Longer than a driver's transaction can be open, and than coordinators take to look (C1).
 _READ_MS: Final = 60_000
 # Every batch writes three books and as many markers: the last one of a query is near the end.
 _BACK: Final = 64
@@ -50,15 +61,15 @@ _BOOK_CONFIGS: Final = {
     "min.cleanable.dirty.ratio": "0.1",
     "segment.ms": "600000",
 }
-_ENDED: Final = frozenset(
-    {
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_TXN_STATE,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-    }
+# The coordinator knows no such id (C3).
+_FORGOTTEN: Final = frozenset(
+    {ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND}
 )
+_ENDED: Final = _FORGOTTEN | {
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_TXN_STATE,
+}
 
 
 class Decider:
@@ -101,12 +112,18 @@ class Decider:
     def run(self, program: Program) -> Any:
         """Do what the program asks for, and return what it returns."""
         answer: Any = None
+        failure: WriteFailedError | None = None
         while True:
             try:
-                effect = program.send(answer)
+                effect = program.send(answer) if failure is None else program.throw(failure)
             except StopIteration as end:
                 return end.value
-            answer = self.perform(effect)
+            answer = failure = None
+            try:
+                answer = self.perform(effect)
+            except WriteFailedError as error:
+                # The program may have more to do before it gives up.
+                failure = error
 
     def perform(self, effect: Effect) -> Any:
         """Do one thing, and return what came of it."""
@@ -120,8 +137,7 @@ class Decider:
             case End(prepared, commit):
                 self._end(prepared, commit=commit)
             case ListOpen():
-                listed = self._admin.list_transactions(states=["Ongoing"])
-                return [one.transactional_id for one in listed]
+                return self._list_open()
             case Terminate(name):
                 self._terminate(name)
         return None
@@ -129,8 +145,12 @@ class Decider:
     def _take_over(self) -> None:
         if self._producer is not None:
             self._producer.close()
-        name = {"transactional.id": driver_id(self._prefix)}
-        self._producer = Producer({**self._client, "linger.ms": "0", **name})
+        own = {
+            "transactional.id": driver_id(self._prefix),
+            "transaction.timeout.ms": str(_DRIVER_TIMEOUT_MS),
+            "linger.ms": "0",
+        }
+        self._producer = Producer({**self._client, **own})
         self._producer.init_transactions()
 
     def _write(self, book: Book) -> None:
@@ -153,11 +173,12 @@ class Decider:
 
     def _read(self) -> Book:
         """Return the last book of this prefix (C1)."""
-        config = {**self._address, "isolation.level": "read_committed"}
-        with Consumer({**config, "enable.auto.commit": "false"}) as consumer:
+        config = {**self._address, "enable.auto.commit": "false"}
+        with Consumer({**config, "isolation.level": "read_uncommitted"}) as consumer:
+            end = consumer.end_offsets([self._where])[self._where]
+        with Consumer({**config, "isolation.level": "read_committed"}) as consumer:
             consumer.assign([self._where])
             begin = consumer.beginning_offsets([self._where])[self._where]
-            end = consumer.end_offsets([self._where])[self._where]
             back = _BACK
             while True:
                 start = max(begin, end - back)
@@ -173,7 +194,9 @@ class Decider:
         while consumer.position(self._where) < end:
             if now_ms() > end_ms:
                 raise WriteFailedError(
-                    f"{self._where} could not be read up to {end} within {_READ_MS} ms."
+                    f"{self._where} could be read only up to {consumer.position(self._where)}, and "
+                    f"not to {end}, within {_READ_MS} ms: a transaction that is open there holds "
+                    "it up. `ottla transactions list --state Ongoing` tells whose."
                 )
             for record in consumer.consume(500, 0.05):
                 if record.key == key and record.value is not None:
@@ -183,15 +206,33 @@ class Decider:
     def _end(self, prepared: PreparedTransaction, *, commit: bool) -> None:
         try:
             self._admin.complete_transaction(prepared, commit=commit)
-        except RequestError as error:
-            if commit:
-                raise WriteFailedError(
-                    f"{error.sentence} The decision says to commit it, so somebody else has aborted"
-                    " it: its rows are missing."
-                ) from error
-            if error.code not in _ENDED:
+        except (RequestError, TransactionUnknownError) as error:
+            if error.code is None or error.code not in _ENDED:
                 raise
-            LOG.info("nothing to abort: %s", error)
+            if not commit:
+                LOG.info("nothing to abort: %s", error)
+            elif error.code in _FORGOTTEN:
+                LOG.warning("%s is counted as committed (C3): %s", prepared, error)
+            elif isinstance(error, TransactionUnknownError):
+                raise WriteFailedError(
+                    f"{error} The decision to commit it stands: the next round asks again."
+                ) from error
+            else:
+                raise WriteFailedError(
+                    f"{error} The decision says to commit it, so somebody else has aborted it: its "
+                    "rows are missing."
+                ) from error
+
+    def _list_open(self) -> list[str]:
+        """Return the ids of this prefix that are open, or that somebody can still open (C4)."""
+        found = self._admin.list_transactions(states=["Ongoing", "Empty"])
+        names = [
+            one.transactional_id
+            for one in found
+            if one.transactional_id.startswith(f"{self._prefix}/")
+        ]
+        told = self._admin.describe_transactions(names) if names else {}
+        return [name for name in names if not _is_terminated(told[name])]
 
     def _terminate(self, name: str) -> None:
         try:
@@ -199,7 +240,7 @@ class Decider:
         except RequestError as error:
             if error.code not in _ENDED:
                 raise
-        LOG.info("%s was left open, and is aborted.", name)
+        LOG.info("%s was left, and is aborted if it was open.", name)
 
     def _make_topic(self) -> None:
         topic = NewTopic(self._where.topic, 1, None, dict(_BOOK_CONFIGS))
@@ -207,3 +248,11 @@ class Decider:
         refusal = outcome if isinstance(outcome, RequestError) else None
         if refusal is not None and refusal.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise refusal
+
+
+def _is_terminated(told: TransactionInfo | RequestError) -> bool:
+    return (
+        isinstance(told, TransactionInfo)
+        and not told.is_open
+        and told.timeout_ms == TERMINATED_TIMEOUT_MS
+    )

@@ -10,7 +10,7 @@ The book is a record in a topic, replaced as a whole. It is written in transacti
 cannot.
 
 B1  a batch is decided once: the first decision in the book stands, and rows that were written again
-    are aborted
+    are aborted. Batches of a query do not go back: one before the last that is decided is refused
 B2  what is decided is in the book before the first transaction of it is committed, and stays there
     as open until the last one is
 B3  the book is believed only after taking over: then no earlier write of it is still under way
@@ -128,7 +128,8 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class ListOpen:
-    """Return the transactional ids of this prefix under which a transaction is open."""
+    """Return the transactional ids of this prefix under which a transaction is open, or which an
+    attempt has taken and can still open one under."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,7 @@ def commit_batch(
     """Decide a batch, and see to it that it is done; return whether these rows count (B1)."""
     book: Book = yield from _believed(round_number)
     book = yield from _finish(book)
+    _require_no_later(book.decision, query, batch)
     is_new = not _is_decided(book.decision, query, batch)
     if is_new:
         book = replace(book, decision=Decision(query, batch, tuple(prepared)))
@@ -221,12 +223,21 @@ def _believed(round_number: int) -> Program:
 
 
 def _finish(book: Book) -> Program:
-    """Commit what is decided and not known to be committed (B2); return the book."""
+    """Commit what is decided and not known to be committed (B2); return the book.
+
+    One that cannot be committed does not keep the others open, which have no time-out.
+    """
     decision = book.decision
     if decision is None or decision.is_done:
         return book
+    failures = list[WriteFailedError]()
     for one in decision.prepared:
-        yield End(one, commit=True)
+        try:
+            yield End(one, commit=True)
+        except WriteFailedError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
     book = replace(book, decision=replace(decision, is_done=True))
     yield WriteBook(book)
     return book
@@ -240,7 +251,7 @@ def _abort(decision: Decision | None, prepared: Iterable[PreparedTransaction]) -
 
 
 def _clean(prefix: str, round_number: int, kept: Sequence[str]) -> Program:
-    """Abort what is open of this round and older ones, and is not to be committed (B4)."""
+    """End what is of this round and older ones, and is not to be committed (B4)."""
     for name in (yield ListOpen()):
         found = round_of(prefix, name)
         if found is not None and found <= round_number and name not in kept:
@@ -254,4 +265,15 @@ def _kept(decision: Decision | None) -> tuple[str, ...]:
 
 
 def _is_decided(decision: Decision | None, query: str, batch: int) -> bool:
-    return decision is not None and decision.query == query and decision.batch >= batch
+    return decision is not None and (decision.query, decision.batch) == (query, batch)
+
+
+def _require_no_later(decision: Decision | None, query: str, batch: int) -> None:
+    """Raise if a later batch is decided: what this one had is not known any more."""
+    if decision is not None and decision.query == query and decision.batch > batch:
+        raise WriteFailedError(
+            f"batch {batch} of query {query} is to be written, and batch {decision.batch} of it is "
+            "committed: its checkpoint was set back. Whether these rows are in the topic is not "
+            "known. Start it with a new checkpoint, which writes them again, or put back the one "
+            "that was there."
+        )

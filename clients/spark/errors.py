@@ -2,6 +2,7 @@
 
 OttlaError
 ├── DataLossError    records that a query should read are gone
+├── ReadLateError    records that a query should read did not come in time
 └── WriteFailedError records of a query were not acknowledged
 """
 
@@ -12,6 +13,10 @@ from ottla.proto.errors import OttlaError
 
 class DataLossError(OttlaError):
     """Records that a query should have read are gone, and `failOnDataLoss` says to tell."""
+
+
+class ReadLateError(OttlaError):
+    """Records that a query should have read did not come in time, and are not known to be gone."""
 
 
 class WriteFailedError(OttlaError):

@@ -5,7 +5,9 @@ One fetch is under way while the bytes of the one before are made into columns.
 N1  a range is read to its end, or an error says why not: no record of it is left out silently
 N2  with `failOnDataLoss=false` what is gone is passed over with a warning, and nothing else is
 N3  at most two answers are held: the one that is read and the one that is coming
-N4  nothing new within `kafkaConsumer.pollTimeoutMs` is an error; who leads may change meanwhile
+N4  nothing new within `kafkaConsumer.pollTimeoutMs` is an error; who leads may change meanwhile.
+    What its leader still has is late and not lost, whatever `failOnDataLoss` says: a transaction
+    that is open holds it back, or nobody leads
 
 Not here: which ranges there are (`planning.py`), Arrow (`arrow.py`).
 """
@@ -36,7 +38,7 @@ from ottla.clients.loop_thread import LoopThread
 from ottla.clients.metadata import PartitionInfo
 from ottla.clients.retrying import Backoff, is_retriable, is_transient
 from ottla.clients.spark.columns import Columns, read_columns
-from ottla.clients.spark.errors import data_loss
+from ottla.clients.spark.errors import ReadLateError, data_loss
 from ottla.clients.spark.options import SourceOptions
 from ottla.clients.spark.ranges import OffsetRange
 from ottla.proto.errors import ErrorCode, OttlaError
@@ -45,6 +47,7 @@ from ottla.proto.kafka.message import Message
 from ottla.proto.kafka.uuids import UUID, ZERO_UUID
 
 LOG: Final = logging.getLogger("ottla.spark")
+_UNCOMMITTED: Final = 0
 _GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
@@ -159,11 +162,26 @@ class RangeReader:
                     if fetched is not None:
                         return fetched
         except TimeoutError:
-            raise _LostError(
-                f"{self._where}: nothing came from offset {position} on within "
-                f"{self._poll_s:g} s, and records up to {self._wanted.end} were expected: {why}.",
-                go_on_at=None,
-            ) from None
+            raise await self._late_or_lost(cluster, position, why) from None
+
+    async def _late_or_lost(
+        self, cluster: ClusterClient, position: int, why: str
+    ) -> _LostError | ReadLateError:
+        """Return what it means that nothing came in time (N4)."""
+        sentence = (
+            f"{self._where}: nothing came from offset {position} on within {self._poll_s:g} s, and "
+            f"records up to {self._wanted.end} were expected: {why}."
+        )
+        leader = cluster.metadata.leader_of(self._where.topic, self._where.partition)
+        try:
+            if leader is None:
+                return ReadLateError(sentence)
+            high = await self._listed(cluster, leader, LATEST_TIME, isolation=_UNCOMMITTED)
+        except OttlaError as error:
+            return ReadLateError(f"{sentence} And then: {error}")
+        if position >= high:
+            return _LostError(f"{sentence} The log ends at {high}.", go_on_at=None)
+        return ReadLateError(f"{sentence} The log ends at {high}, so it is there.")
 
     async def _started(self) -> ClusterClient:
         if self._cluster is None:
@@ -259,10 +277,18 @@ class RangeReader:
             go_on_at=low if low > position else None,
         )
 
-    async def _listed(self, cluster: ClusterClient, leader: PartitionInfo, time: int) -> int:
+    async def _listed(
+        self,
+        cluster: ClusterClient,
+        leader: PartitionInfo,
+        time: int,
+        *,
+        isolation: int | None = None,
+    ) -> int:
         timeout_ms = self._client.value_of(rows.REQUEST_TIMEOUT_MS)
         asked = {self._where: (time, leader.leader_epoch)}
-        fields = list_offsets_fields(asked, self._isolation, timeout_ms)
+        level = self._isolation if isolation is None else isolation
+        fields = list_offsets_fields(asked, level, timeout_ms)
         answer = await cluster.call(leader.leader, LIST_OFFSETS, fields)
         number, found = offsets_listed(answer)[self._where]
         code = error_code_of(number)

@@ -12,6 +12,9 @@ W2  the rows of one task are sent in their order; with the same key they stay so
 W3  a column that cannot be written is refused when the query is planned
 W4  a writer begins a round when it is sent to tasks. Spark makes another one to commit with, which
     takes the number of the round from what the tasks report
+W5  a batch of a stream is known by the stream's id and its number, a write of a batch query by an
+    id of its own. Inside `foreachBatch` tasks of a batch query see the stream's id: it is not
+    theirs, or every write after the first would look like one that is repeated
 
 Not here: options (`options.py`).
 """
@@ -74,7 +77,7 @@ class _TopicWriter:
             raise ConfigError("A topic cannot be overwritten: use mode append.")
         self._options: Final = options
         self._wants_acks: Final = options.client.get("acks") != "0"
-        # Of a batch query; a stream has an id that survives its restarts.
+        # Of this write. A stream has an id that survives its restarts (W5).
         self._query: Final = uuid.uuid4().hex
         # 0 until it has begun (W4).
         self._round = 0
@@ -110,8 +113,12 @@ class _TopicWriter:
             prepared = producer.prepare()
         written.prepared = None if prepared is None else str(prepared)
         written.round_number = self._round
-        written.query = task.getLocalProperty(_QUERY_ID) or self._query
+        written.query = self._query_of(task)
         return written
+
+    def _query_of(self, task: TaskContext) -> str:
+        """Return under which id the rows are decided."""
+        return self._query
 
     def _send(self, producer: Producer, iterator: Iterator[Any]) -> Written:
         written = Written()
@@ -163,9 +170,11 @@ class _TopicWriter:
         written = [one for one in messages if isinstance(one, Written)]
         if self._options.prefix is None:
             return False
-        if written:
+        # No task reported anything: some may still be at work.
+        number = written[0].round_number if written else self._round
+        if number:
             with Decider(self._options) as decider:
-                decider.abort(written[0].round_number, _prepared(written))
+                decider.abort(number, _prepared(written))
         return True
 
 
@@ -230,6 +239,9 @@ class BatchWriter(_TopicWriter, DataSourceArrowWriter):
 
 class StreamWriter(_TopicWriter, DataSourceStreamArrowWriter):
     """`df.writeStream.format("ottla")`."""
+
+    def _query_of(self, task: TaskContext) -> str:
+        return task.getLocalProperty(_QUERY_ID) or self._query
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self._decide(messages, batchId)

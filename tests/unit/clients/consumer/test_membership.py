@@ -135,3 +135,17 @@ def test_a_member_with_broken_metadata_gets_nothing_and_stops_nobody() -> None:
 def test_a_change_is_what_came_and_what_went() -> None:
     change = change_of((A0, A1), (A1, A2))
     assert (change.added, change.revoked) == ((A2,), (A0,))
+
+
+def test_a_member_that_is_out_still_says_as_whom_it_was_given_its_partitions() -> None:
+    core = _settled(_member(), A0)
+    assert core.holder() == ("g", 3, "m-1", None)
+    core.react(ErrorCode.UNKNOWN_MEMBER_ID, "Heartbeat")
+    assert core.holder() == ("g", 3, "m-1", None), "or its offsets would be taken unchecked"
+    core.let_go([A0])
+    core.joined("m-2", 5, "range")
+    assert core.holder() == ("g", 3, "m-1", None), "nothing is given out yet as the new one"
+    core.settle((A1,), core.join_reason)
+    assert core.holder() == ("g", 5, "m-2", None)
+    core.leave()
+    assert core.holder() == ("g", -1, "", None)

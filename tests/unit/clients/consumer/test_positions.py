@@ -209,14 +209,29 @@ def test_what_comes_before_a_damaged_portion_is_given_out() -> None:
     assert bookmark.wants_fetch
 
 
-def test_an_aborted_transaction_stays_over_from_portion_to_portion() -> None:
-    def batch(first: int, count: int, *, control: bool = False) -> bytes:
-        key = b"\0\0\0\0" if control else None
-        records = [Record(first + one, 1, key, b"v") for one in range(count)]
-        return build_batch(
-            records, base_offset=first, transactional=True, producer_id=7, control=control
-        )
+def _in_transaction(first: int, count: int, *, control: bool = False) -> bytes:
+    key = b"\0\0\0\0" if control else None
+    records = [Record(first + one, 1, key, b"v") for one in range(count)]
+    return build_batch(
+        records, base_offset=first, transactional=True, producer_id=7, control=control
+    )
 
+
+def test_an_aborted_transaction_stays_aborted_when_damage_behind_it_is_looked_at_again() -> None:
+    bookmarks = _bookmarks(A1, A0)
+    _feed(bookmarks.of(A1), 0, 1)
+    data = bytes(_chunk(0, PORTION - 100).data)
+    data += _in_transaction(PORTION - 100, 200) + _in_transaction(PORTION + 100, 1, control=True)
+    data += bytes(_damaged(PORTION + 101, 5).data)
+    chunk = Chunk(memoryview(data), AbortedFilter([(7, PORTION - 100)]))
+    bookmarks.of(A0).fetched(chunk, bookmarks.of(A0).turn)
+    assert [one.partition for one in bookmarks.take(2 * PORTION)] == [1]
+    with pytest.raises(CorruptionError, match=f"a-0 at offset {PORTION + 101}"):
+        bookmarks.take(2 * PORTION)
+
+
+def test_an_aborted_transaction_stays_over_from_portion_to_portion() -> None:
+    batch = _in_transaction
     bookmarks = _bookmarks(A0)
     data = batch(0, 2) + batch(2, 1, control=True) + batch(3, PORTION) + batch(3 + PORTION, 2)
     chunk = Chunk(memoryview(data), AbortedFilter([(7, 0)]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from ottla.clients.errors import (
@@ -37,6 +39,7 @@ def _open(*, second: bool = True, two_phase: bool = False) -> Transactions:
     if not second:
         core.adding()
         core.added({WHERE: E.NONE})
+    core.writing()
     return core
 
 
@@ -133,6 +136,7 @@ def test_nothing_to_abort_is_as_good_as_aborted() -> None:
 
 def test_a_decision_cannot_be_taken_back_but_repeated() -> None:
     core = _committing()
+    core.end_asked()
     core.end_lost()
     with pytest.raises(TransactionStateError, match="call commit again"):
         core.begin_end(commit=False)
@@ -152,12 +156,17 @@ def test_after_a_lost_answer_a_refusal_does_not_say_not_committed(code: ErrorCod
     assert core.phase is Phase.FATAL
 
 
-def test_an_answer_that_may_hide_a_commit_leaves_it_open() -> None:
+@pytest.mark.parametrize(
+    "code", [E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR, E.COORDINATOR_LOAD_IN_PROGRESS]
+)
+def test_an_answer_that_may_hide_a_commit_leaves_it_open(code: ErrorCode) -> None:
     core = _committing()
-    assert core.end_answered(E.NOT_COORDINATOR) is Verdict.ELSEWHERE
+    assert core.end_answered(E.CONCURRENT_TRANSACTIONS) is Verdict.AGAIN
     assert "has not happened yet" in str(core.end_unknown(1.0, "why"))
-    assert core.end_answered(E.COORDINATOR_NOT_AVAILABLE) is Verdict.ELSEWHERE
+    core.end_answered(code)
     assert "may or may not have happened" in str(core.end_unknown(1.0, "why"))
+    with pytest.raises(TransactionUnknownError, match="is not known"):
+        core.end_answered(E.PRODUCER_FENCED)
 
 
 def test_a_refused_commit_can_be_aborted_if_it_says_so() -> None:
@@ -190,6 +199,64 @@ def test_what_is_prepared_waits_for_a_decision() -> None:
     assert not core.is_prepared(PreparedTransaction("billing", 7, 1))
     core.begin_end(commit=True)
     assert core.end_answered(E.NONE, 7, 1) is Verdict.DONE
+
+
+def _closing_aborts(core: Transactions) -> bool:
+    return core.has_open
+
+
+def test_a_commit_that_the_coordinator_has_not_heard_of_can_be_turned_into_an_abort() -> None:
+    core = _committing()
+    assert _closing_aborts(core)
+    core.end_asked()
+    assert not _closing_aborts(core)
+    with pytest.raises(TransactionStateError, match="call commit again"):
+        core.begin_end(commit=False)
+    core.end_answered(E.CONCURRENT_TRANSACTIONS)
+    core.end_given_up()
+    assert _closing_aborts(core), "it surely was not committed"
+    core.end_asked()
+    core.end_lost()
+    core.end_given_up()
+    assert not _closing_aborts(core), "it may be committed"
+
+
+def test_a_prepared_transaction_that_is_being_committed_is_left_alone() -> None:
+    core = _prepared()
+    core.begin_end(commit=True)
+    assert not core.has_open
+
+
+def _prepared() -> Transactions:
+    core = _open(two_phase=True)
+    core.prepare()
+    return core
+
+
+def _found() -> Transactions:
+    core = Transactions("billing", is_two_phase=True)
+    core.initialised(7, 5, is_second_dialect=True, found=(7, 4))
+    return core
+
+
+@pytest.mark.parametrize("make", [_prepared, _found])
+@pytest.mark.parametrize(("commit", "done"), [(True, "aborted"), (False, "committed")])
+def test_what_was_prepared_and_decided_the_other_way_is_told_so(
+    make: Callable[[], Transactions], commit: bool, done: str
+) -> None:
+    core = make()
+    core.begin_end(commit=commit)
+    with pytest.raises(TransactionFailedError, match=f"decided the other way.* has {done} it"):
+        core.end_answered(E.INVALID_TXN_STATE)
+    assert core.phase is Phase.FATAL
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_fencing_says_nothing_of_what_was_prepared(commit: bool) -> None:
+    core = _prepared()
+    core.begin_end(commit=commit)
+    with pytest.raises(TransactionUnknownError, match="How it was decided is not known"):
+        core.end_answered(E.PRODUCER_FENCED)
 
 
 def test_what_is_found_prepared_is_decided_under_the_new_epoch() -> None:
@@ -302,6 +369,16 @@ class Desk:
     def end(self, epoch: int, *, commit: bool = True) -> None:
         self.core.begin_end(commit=commit)
         self.core.end_answered(E.NONE, 7, epoch)
+
+
+def test_a_transaction_whose_records_never_left_ends_without_a_word() -> None:
+    # Kafka fences who ends it while the transaction before is completed.
+    desk = Desk()
+    desk.put()
+    assert desk.sender.collect(desk.now_ms, lambda *_: None) == [], "nobody leads"
+    assert not desk.core.has_begun
+    desk.one()
+    assert desk.core.has_begun
 
 
 def test_every_transaction_of_the_second_dialect_counts_from_zero() -> None:

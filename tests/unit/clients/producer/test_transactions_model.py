@@ -149,6 +149,7 @@ class Run:
             self.identify(self.core.epoch)
 
     def ask_end(self, *, commit: bool) -> None:
+        self.core.end_asked()
         for _ in range(PATIENCE):
             self.pass_time()
             if self.is_lost():
@@ -162,6 +163,7 @@ class Run:
             given = (7, epoch) if self.second else (-1, -1)
             if self.core.end_answered(code, *given) is Verdict.DONE:
                 return
+        self.core.end_given_up()
         raise self.core.end_unknown(1.0, "patience")
 
     # --- the program ---

@@ -96,6 +96,9 @@ class Cluster:
         is_repeat = self.second and epoch == self.epoch - 1 and self.state is not Txn.ONGOING
         if epoch != self.epoch and not is_repeat:
             return E.PRODUCER_FENCED, -1
+        if self.second and self.state is Txn.ENDING and not is_repeat:
+            # The next transaction cannot have begun. Kafka takes who has its epoch for a stranger.
+            return E.PRODUCER_FENCED, -1
         if self.state is Txn.ONGOING:
             self._decide(commit=commit, bump=self.second)
             return E.NONE, self.epoch

@@ -54,7 +54,7 @@ class Cluster:
     """Transactions by id, rows in them, and the book: with the rules of Kafka, and no time."""
 
     def __init__(self, dice: Random) -> None:
-        # Id → "open", "committed" or "aborted", and the rows.
+        # Id → "taken" (no row yet), "open", "committed" or "aborted", and the rows.
         self.transactions = dict[str, tuple[str, list[str]]]()
         self.book = Book().to_bytes()
         # Who took over last may write.
@@ -63,9 +63,16 @@ class Cluster:
         self.under_way: Book | None = None
         self.dice = dice
 
-    def prepare(self, name: str, rows: list[str]) -> PreparedTransaction:
+    def take(self, name: str) -> None:
         assert name not in self.transactions, "no two attempts share an id"
-        self.transactions[name] = ("open", rows)
+        self.transactions[name] = ("taken", [])
+
+    def prepare(self, name: str, rows: list[str]) -> PreparedTransaction:
+        if name not in self.transactions:
+            self.take(name)
+        if self.transactions[name][0] == "taken":
+            # Else it was fenced meanwhile.
+            self.transactions[name] = ("open", rows)
         return PreparedTransaction(name, 1, 0)
 
     def do(self, driver: object, effect: Effect) -> Any:
@@ -84,7 +91,8 @@ class Cluster:
             case End(prepared, commit):
                 self._end(prepared.transactional_id, commit=commit)
             case ListOpen():
-                return [name for name, (state, _) in self.transactions.items() if state == "open"]
+                going_on = ("taken", "open")
+                return [name for name, (state, _) in self.transactions.items() if state in going_on]
             case Terminate(name):
                 self._end(name, commit=False)
         return None
@@ -92,7 +100,7 @@ class Cluster:
     def _end(self, name: str, *, commit: bool) -> None:
         state, rows = self.transactions[name]
         wanted = "committed" if commit else "aborted"
-        if state == "open":
+        if state in ("taken", "open"):
             self.transactions[name] = (wanted, rows)
         elif commit and state != wanted:
             raise AssertionError(f"{name} is decided, and was {state}")
@@ -190,6 +198,8 @@ class World:
             yield self.cluster.prepare(self._name(round_number), rows)
             if self.dice.random() < 0.2:
                 self.zombies.append(self._name(round_number))
+                if self.dice.random() < 0.5:
+                    self.cluster.take(self.zombies[-1])
 
     def wake_zombie(self) -> None:
         """Let an attempt that everybody forgot write its rows, and prepare."""
@@ -335,6 +345,38 @@ def test_a_commit_that_is_repeated_in_its_round_goes_on_where_it_was() -> None:
     assert not world.cluster.committed(), "it is decided, and nothing is done yet"
     assert _play(world, driver, commit_batch(PREFIX, number, QUERY, 0, prepared)) is False
     assert world.cluster.committed() == Counter({"0.0": 1, "0.1": 1})
+
+
+def test_one_that_cannot_be_committed_does_not_keep_the_others_open() -> None:
+    world = World(Random(1))
+    driver = Driver(world)
+    number = _play(world, driver, begin_round(PREFIX))
+    prepared = list(world.run_tasks(number, 0))
+    program = commit_batch(PREFIX, number, QUERY, 0, prepared)
+    effect = next(program)
+    while not isinstance(effect, End):
+        effect = program.send(world.cluster.do(driver, effect))
+    effect = program.throw(WriteFailedError("it was aborted by somebody"))
+    assert effect == End(prepared[1], commit=True)
+    with pytest.raises(WriteFailedError, match="by somebody"):
+        program.send(world.cluster.do(driver, effect))
+    book = world.cluster.do(driver, ReadBook())
+    assert not book.decision.is_done, "and the next driver is told of it, too"
+
+
+def test_a_checkpoint_that_was_set_back_is_told_instead_of_rows_being_dropped() -> None:
+    world = World(Random(1))
+    driver = Driver(world)
+    for batch in (4, 5):
+        number = _play(world, driver, begin_round(PREFIX))
+        prepared = list(world.run_tasks(number, batch))
+        _play(world, driver, commit_batch(PREFIX, number, QUERY, batch, prepared))
+    number = _play(world, driver, begin_round(PREFIX))
+    prepared = list(world.run_tasks(number, 4))
+    with pytest.raises(WriteFailedError, match=r"batch 4 of query q.*set back"):
+        _play(world, driver, commit_batch(PREFIX, number, QUERY, 4, prepared))
+    _play(world, driver, abort_batch(PREFIX, number, prepared))
+    assert world.cluster.committed() == Counter({f"{b}.{p}": 1 for b in (4, 5) for p in (0, 1)})
 
 
 def test_another_query_with_the_prefix_begins_to_count_its_own_batches() -> None:

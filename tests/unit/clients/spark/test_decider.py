@@ -1,0 +1,257 @@
+"""The driver's end of the sink, with a log and a coordinator that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self
+
+import pytest
+
+from ottla.clients.admin.answers import TransactionInfo, TransactionListing
+from ottla.clients.admin.transactions import TERMINATED_TIMEOUT_MS
+from ottla.clients.consumer.record import Record
+from ottla.clients.errors import TransactionUnknownError
+from ottla.clients.producer.prepared import PreparedTransaction
+from ottla.clients.spark import decider as module
+from ottla.clients.spark.decider import Decider
+from ottla.clients.spark.decisions import (
+    Book,
+    End,
+    ListOpen,
+    Program,
+    ReadBook,
+    StaleRoundError,
+    TakeOver,
+    WriteBook,
+)
+from ottla.clients.spark.errors import WriteFailedError
+from ottla.clients.spark.options import read_sink_options
+from ottla.proto.errors import ErrorCode, OttlaError, RequestError
+from ottla.proto.ids import INT32_MAX, TopicPartition
+
+PREFIX = "sink"
+TOPIC = "ottla-spark-decisions"
+
+
+class Log:
+    """The partition of the books: records by offset, and an open transaction of another sink."""
+
+    def __init__(self) -> None:
+        self.records = list[tuple[bytes, bytes]]()
+        # Where readers of what is certain have to wait, and for how many more looks; or None.
+        self.held_at: int | None = None
+        self.looks_left = 0
+        self.now_ms = 0.0
+
+    def write(self, key: str, book: Book) -> None:
+        self.records.append((key.encode(), book.to_bytes()))
+
+    def look(self) -> int:
+        """Return the last stable offset; time goes by."""
+        self.now_ms += 1000
+        self.looks_left -= 1
+        if self.held_at is None or self.looks_left < 0:
+            return len(self.records)
+        return self.held_at
+
+
+class FakeConsumer:
+    """As much of a consumer as reads the book."""
+
+    def __init__(self, log: Log, config: dict[str, str]) -> None:
+        self._log = log
+        self._is_committed = config["isolation.level"] == "read_committed"
+        self._position = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        pass
+
+    def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        held = self._log.held_at if self._is_committed else None
+        return dict.fromkeys(partitions, len(self._log.records) if held is None else held)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self._position = offset
+
+    def position(self, partition: TopicPartition) -> int:
+        return self._position
+
+    def consume(self, count: int, timeout: float) -> list[Record]:
+        start, self._position = self._position, max(self._position, self._log.look())
+        found = enumerate(self._log.records[start : self._position], start)
+        return [Record(TOPIC, 0, offset, -1, key, value) for offset, (key, value) in found]
+
+
+class FakeProducer:
+    """Takes over, and remembers how it was made."""
+
+    configs: ClassVar = list[dict[str, str]]()
+
+    def __init__(self, config: dict[str, str]) -> None:
+        self.configs.append(config)
+
+    def init_transactions(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class FakeAdmin:
+    """A coordinator that refuses what it is told to refuse, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.refusals = dict[str, OttlaError]()
+        self.ended = list[tuple[str, bool]]()
+        # Id → state and time-out.
+        self.known = dict[str, tuple[str, int]]()
+
+    def close(self) -> None:
+        pass
+
+    def complete_transaction(self, prepared: PreparedTransaction, *, commit: bool) -> None:
+        name = prepared.transactional_id
+        self.ended.append((name, commit))
+        if name in self.refusals:
+            raise self.refusals[name]
+
+    def list_transactions(self, *, states: Iterable[str]) -> list[TransactionListing]:
+        return [
+            TransactionListing(name, 1, state, 0)
+            for name, (state, _) in self.known.items()
+            if state in states
+        ]
+
+    def describe_transactions(self, names: Iterable[str]) -> dict[str, TransactionInfo]:
+        return {name: TransactionInfo(name, 1, 0, *self.known[name], None, (), 0) for name in names}
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    made = Log()
+    monkeypatch.setattr(module, "Consumer", lambda config: FakeConsumer(made, config))
+    monkeypatch.setattr(module, "Producer", FakeProducer)
+    monkeypatch.setattr(module, "now_ms", lambda: made.now_ms)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def admin(monkeypatch: pytest.MonkeyPatch) -> FakeAdmin:
+    made = FakeAdmin()
+    monkeypatch.setattr(module, "Admin", lambda config: made)
+    return made
+
+
+def _decider() -> Decider:
+    return Decider(
+        read_sink_options(
+            {
+                "kafka.bootstrap.servers": "nowhere:1",
+                "kafka.transaction.timeout.ms": "900000",
+                "topic": "t",
+                "exactlyOnce": "true",
+                "transactionalIdPrefix": PREFIX,
+            }
+        )
+    )
+
+
+def _read() -> Any:
+    with _decider() as decider:
+        return decider.perform(ReadBook())
+
+
+def test_a_book_behind_another_sinks_open_write_is_waited_for(log: Log) -> None:
+    log.write(PREFIX, Book(1))
+    log.held_at, log.looks_left = len(log.records), 20
+    log.write("other", Book(9))
+    log.write(PREFIX, Book(2))
+    assert _read() == Book(2)
+
+
+def test_a_book_that_cannot_be_read_to_its_end_is_not_believed(log: Log) -> None:
+    log.write(PREFIX, Book(1))
+    log.held_at, log.looks_left = len(log.records), 1000
+    log.write("other", Book(9))
+    with pytest.raises(WriteFailedError, match="only up to 1, and not to 2"):
+        _read()
+
+
+def test_a_driver_that_dies_holds_up_the_others_for_less_than_they_wait(log: Log) -> None:
+    with _decider() as decider:
+        decider.perform(TakeOver())
+    timeout_ms = int(FakeProducer.configs[-1]["transaction.timeout.ms"])
+    assert 3 * timeout_ms < module._READ_MS
+
+
+ONE = PreparedTransaction("sink/1/0-1", 4, 0)
+
+
+def _end(*, commit: bool) -> None:
+    with _decider() as decider:
+        decider.perform(End(ONE, commit))
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND]
+)
+def test_an_id_that_was_forgotten_since_counts_as_committed(
+    admin: FakeAdmin, code: ErrorCode
+) -> None:
+    for refusal in (RequestError(code, "who?"), TransactionUnknownError("who?", code)):
+        admin.refusals[ONE.transactional_id] = refusal
+        _end(commit=True)
+        _end(commit=False)
+
+
+def test_a_commit_that_is_refused_is_told_and_an_abort_of_what_has_ended_is_not(
+    admin: FakeAdmin,
+) -> None:
+    code = ErrorCode.PRODUCER_FENCED
+    admin.refusals[ONE.transactional_id] = RequestError(code, "fenced")
+    with pytest.raises(WriteFailedError, match="rows are missing"):
+        _end(commit=True)
+    _end(commit=False)
+    admin.refusals[ONE.transactional_id] = TransactionUnknownError("no answer, then", code)
+    with pytest.raises(WriteFailedError, match="the next round asks again"):
+        _end(commit=True)
+    _end(commit=False)
+    admin.refusals[ONE.transactional_id] = TransactionUnknownError("no answer")
+    for commit in (True, False):
+        with pytest.raises(TransactionUnknownError):
+            _end(commit=commit)
+
+
+def test_a_program_hears_of_failures_and_may_go_on() -> None:
+    def program() -> Program:
+        with pytest.raises(StaleRoundError):
+            yield WriteBook(Book())
+        return "done"
+
+    with _decider() as decider:
+        assert decider.run(program()) == "done"
+
+
+def test_ids_that_an_attempt_has_and_can_still_use_are_found_until_they_are_terminated(
+    admin: FakeAdmin,
+) -> None:
+    admin.known = {
+        "sink/1/open": ("Ongoing", INT32_MAX),
+        "sink/1/no row yet": ("Empty", INT32_MAX),
+        "sink/1/being terminated": ("Ongoing", TERMINATED_TIMEOUT_MS),
+        "sink/1/terminated": ("Empty", TERMINATED_TIMEOUT_MS),
+        "sink/1/done": ("CompleteCommit", INT32_MAX),
+        "sinks/1/of another": ("Ongoing", INT32_MAX),
+    }
+    with _decider() as decider:
+        found = decider.perform(ListOpen())
+    assert found == ["sink/1/open", "sink/1/no row yet", "sink/1/being terminated"]
