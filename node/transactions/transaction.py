@@ -245,9 +245,11 @@ class Transaction:
         if value.is_kept:
             # It was prepared, so nobody adds to it; who holds it decides it first.
             return _WRONG_STATE if (producer_id, epoch) == value.holder else _FENCED
-        if self.is_new or producer_id != value.producer_id:
+        # While what is decided gets its markers, the next one belongs to who was told so already.
+        holder = value.holder
+        if self.is_new or producer_id != holder[0]:
             return _OTHER_ID
-        return None if epoch == value.producer_epoch else _FENCED
+        return None if epoch == holder[1] else _FENCED
 
     # ── How it ends ───────────────────────────────────────────────────────────────────────────
 

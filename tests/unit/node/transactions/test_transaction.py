@@ -292,6 +292,23 @@ def test_a_successor_decides_what_was_prepared(is_commit: bool) -> None:
     assert one.end(7, 1, NOW, is_commit=is_commit, version=NEW_CLIENT) == Told(7, 2)
 
 
+def test_who_decided_what_was_kept_waits_for_its_markers_and_goes_on() -> None:
+    one = ongoing()
+    one.value = replace(one.value, timeout_ms=FOR_EVER_MS)
+    wish = Init(timeout_ms=FOR_EVER_MS, keeps_prepared=True)
+    carried_out(one, one.init(wish, NOW))
+    assert isinstance(told := ended(one, is_commit=True), Told)
+    assert told == Told(*one.value.holder)
+    producer_id, epoch = one.value.holder
+    # The markers have the epoch before: whoever goes on is no stranger meanwhile.
+    assert one.add(producer_id, epoch, frozenset({Q}), NOW, NEW_CLIENT) == CONCURRENT
+    assert one.verify(producer_id, epoch, [Q]) == CONCURRENT
+    assert one.add(producer_id, epoch - 1, frozenset({Q}), NOW, NEW_CLIENT) == FENCED
+    completed(one)
+    added = one.add(producer_id, epoch, frozenset({Q}), NOW, NEW_CLIENT)
+    assert carried_out(one, added) == Told()
+
+
 def test_a_successor_that_does_not_keep_it_aborts_it() -> None:
     one = prepared()
     carried_out(one, one.init(PATIENT, NOW))
