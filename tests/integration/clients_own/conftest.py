@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import uuid
 from collections.abc import Callable, Iterator
@@ -21,7 +20,6 @@ from tests.integration.clients_own.transacting import (
     Cluster,
     MakeProducer,
     new_name,
-    serves_transactions,
 )
 from tests.integration.clients_own.transacting import make_topic as make_txn_topic
 from tests.integration.clusters import RunningCluster, running_cluster
@@ -145,8 +143,6 @@ def transactional(
 ) -> Iterator[Cluster]:
     if request.param == "ottla":
         nodes: RunningCluster = request.getfixturevalue("three_nodes")
-        if not asyncio.run(serves_transactions(nodes.bootstrap)):
-            pytest.skip("our nodes do not list EndTxn in ApiVersions: no transactions yet")
         yield Cluster(request.param, nodes.bootstrap)
         return
     missing = missing_tools()

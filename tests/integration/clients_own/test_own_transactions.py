@@ -1,7 +1,6 @@
 """Transactions of our clients, on our nodes and on Apache Kafka, in both dialects.
 
-The same tests for all three clusters. On our nodes they are skipped for as long as these do not
-serve EndTxn.
+The same tests for all three clusters.
 """
 
 from __future__ import annotations

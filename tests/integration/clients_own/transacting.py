@@ -14,13 +14,11 @@ from dataclasses import dataclass
 
 from ottla.clients.admin.answers import CreatedTopic, NewTopic
 from ottla.clients.admin.blocking import Admin
-from ottla.clients.connection import Connection
 from ottla.clients.consumer.sync_consumer import Consumer
 from ottla.clients.metadata import TopicInfo
 from ottla.clients.producer.client import Producer
 from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.proto.ids import TopicPartition
-from ottla.proto.kafka.apis import END_TXN
 from tests.integration.nodes import wait_until
 
 DEADLINE_S = 30.0
@@ -38,12 +36,6 @@ class Cluster:
     @property
     def is_ours(self) -> bool:
         return self.kind == "ottla"
-
-
-async def serves_transactions(bootstrap: str) -> bool:
-    host, _, port = bootstrap.split(",")[0].rpartition(":")
-    async with await Connection.open(host, int(port)) as connection:
-        return END_TXN.key in connection.versions
 
 
 def make_topic(admin: Admin, partitions: int, **configs: str) -> str:
