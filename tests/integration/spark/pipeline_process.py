@@ -71,7 +71,11 @@ class PipelineProcess:
             now = self.batches()
             return all(now.get(name, 0) >= before.get(name, 0) + more for name in names)
 
-        wait_until(holds, BATCH_DEADLINE_S, f"{sorted(names)} do {more} batches more: {before}")
+        try:
+            wait_until(holds, BATCH_DEADLINE_S, f"{sorted(names)} do {more} batches more: {before}")
+        except TimeoutError as error:
+            error.add_note(self._tail())
+            raise
 
     def kill_tasks(self) -> int:
         """Kill every Python that works for tasks until a task has failed; return how many."""
