@@ -8,6 +8,8 @@ Not here: what the processes are for (`cluster.py`).
 
 P1  a signal reaches the process that was recorded, or none
 P2  who has ended counts as gone, also while nobody has asked for its exit code
+P3  a process whose first thread has ended is there for as long as another thread of it is: that one
+    may be in the middle of a sync, and holds the locks on its files until it ends as well
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ def life_of(process: ProcessId) -> Life:
         return Life.GONE
     state = found[_STATE]
     if state in _ENDED_STATES:
-        return Life.GONE
+        return Life.RUNNING if _has_other_threads(process.pid) else Life.GONE
     return Life.PAUSED if state in _PAUSED_STATES else Life.RUNNING
 
 
@@ -122,6 +124,13 @@ def _stat_of(pid: int) -> list[str] | None:
         return None
     # The name of the program may hold blanks and brackets: what counts begins after the last.
     return text.rpartition(")")[2].split()
+
+
+def _has_other_threads(pid: int) -> bool:
+    try:
+        return any(one.name != str(pid) for one in Path(f"/proc/{pid}/task").iterdir())
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _boot_id() -> str:

@@ -49,6 +49,24 @@ def test_one_that_ended_is_gone_also_while_nobody_asked_for_its_exit_code(
     assert end_of_child(sleeper) is None
 
 
+def test_one_whose_other_threads_still_work_is_not_gone(tmp_path: Path) -> None:
+    # The first thread ends alone, as after a SIGKILL while another one is in the middle of a sync.
+    program = (
+        "import ctypes, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    process = spawn(["-c", program], tmp_path / "log", dict(os.environ))
+    try:
+        stat = Path(f"/proc/{process.pid}/stat")
+        wait_until(lambda: stat.read_text().split()[2] == "Z", 20, "its first thread has ended")
+        assert life_of(process) is Life.RUNNING
+    finally:
+        send(process, signal.SIGKILL)
+    wait_until(lambda: life_of(process) is Life.GONE, 20, "it is gone")
+    end_of_child(process)
+
+
 @pytest.mark.parametrize("change", [{"started": 12}, {"boot_id": "another"}])
 def test_another_process_with_the_same_number_is_left_alone(
     change: dict[str, object], sleeper: ProcessId
