@@ -96,7 +96,7 @@ sim: install ## simulation: make sim [SEED=…] [RUNS=…] [SCENARIO=…]
 
 .PHONY: crash
 crash: install ## the long kill -9 and power-cut runs of logs, nodes and controllers
-	$(BIN)/pytest -m "long and not interop and not containers" --ignore=tests/integration/replicated --ignore=tests/integration/spark --ignore=tests/observed --ignore=tests/chaos
+	$(BIN)/pytest -m "long and not interop and not containers and not transactions" --ignore=tests/integration/replicated --ignore=tests/integration/spark --ignore=tests/observed --ignore=tests/chaos
 
 .PHONY: spark-install
 spark-install: $(SPARK_STAMP) ## PySpark and a Java into .venv as well (0.5 GB)
@@ -145,7 +145,11 @@ mutants: install ## rules undone on purpose, one by one, in real nodes: the judg
 .PHONY: interop
 interop: install ## Kafka's own programs judge our node and our files (needs Java 17 and Maven)
 	@$(BIN)/python -m tests.interop.kafka
-	$(BIN)/pytest -m interop tests/interop tests/integration/clients_own
+	$(BIN)/pytest -m "interop and not transactions" tests/interop tests/integration/clients_own
+
+.PHONY: transactions
+transactions: install ## transactions on real nodes: foreign clients, our own, kills; on Apache Kafka too where there is Java
+	$(BIN)/pytest -n0 -m "transactions and not long" tests/integration tests/interop
 
 .PHONY: bench
 bench: install ## what this machine can do, and the log beside it

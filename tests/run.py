@@ -25,7 +25,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 BIN: Final = Path(sys.executable).parent
 QUICK_FOLDERS: Final = ("tests/tidy", "tests/unit", "tests/scripts")
 SPARK_FOLDER: Final = "tests/integration/spark"
-WITHOUT_MORE: Final = "not interop and not long and not containers"
+WITHOUT_MORE: Final = "not interop and not long and not containers and not transactions"
 _WORKERS_MAX: Final = 4
 # Two for each core: tests of clusters wait for much of their time. A file stays with one worker:
 # its tests may share a node.

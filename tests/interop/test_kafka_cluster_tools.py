@@ -117,7 +117,7 @@ def test_after_the_death_of_the_active_controller_the_next_one_is_described(
 def test_our_own_level_is_described_beside_that_of_kafka(tools: Tools) -> None:
     ran = tools.ask(FEATURES, "describe")
     told = {line.split()[1]: line.split() for line in ran.lines}
-    assert set(told) == {"metadata.version", OUR_LEVEL}
+    assert set(told) == {"metadata.version", "transaction.version", OUR_LEVEL}
     assert told[OUR_LEVEL][told[OUR_LEVEL].index("FinalizedVersionLevel:") + 1] == str(
         FEATURE_LEVEL
     )

@@ -31,6 +31,7 @@ def test_an_example_runs_and_says_so(bootstrap: str, name: str) -> None:
     _run(bootstrap, name, LAST_LINES[name])
 
 
+@pytest.mark.transactions
 @pytest.mark.parametrize("name", TRANSACTIONAL)
 def test_an_example_with_transactions_runs_and_says_so(transactional: Cluster, name: str) -> None:
     _run(transactional.bootstrap, name, TRANSACTIONAL[name])

@@ -20,7 +20,7 @@ from ottla.clients.spark.decisions import (
 from ottla.clients.spark.options import SinkOptions, read_sink_options
 from tests.integration.clients_own.transacting import Cluster, new_name, require_read
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.transactions]
 # Take over, read, write, two ends, write, list; then one attempt that nobody wanted is aborted.
 STEPS = 8
 QUERY = "q"

@@ -22,7 +22,7 @@ from tests.integration.clients_own.transacting import Cluster, make_topic, new_n
 from tests.interop.broker import start_broker
 from tests.interop.kafka import class_path, missing_tools
 
-pytestmark = [pytest.mark.integration, pytest.mark.interop]
+pytestmark = [pytest.mark.integration, pytest.mark.interop, pytest.mark.transactions]
 
 
 class Gate:

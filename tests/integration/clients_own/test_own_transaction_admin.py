@@ -29,7 +29,7 @@ from tests.integration.clients_own.transacting import (
     require_read,
 )
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.transactions]
 
 
 def _run(cluster: Cluster, *arguments: str) -> Result:

@@ -37,6 +37,8 @@ EACH = [
     for name in CLIENTS
     if CLIENTS[name] is not Cooperative
 ]
+# Without kafka-python, which misses now and then what is new, on Apache Kafka too (`misses.py`).
+WATCHFUL = [one for one in EACH if one == QUICK or "kafka-python" not in str(one)]
 NewTopic = Callable[[int], str]
 Write = Callable[[str, int, int], None]
 
@@ -107,7 +109,7 @@ def _generations(cluster: RunningCluster, group: str) -> int:
     return sum("group_rebalances" in line and f"group={group} " in line for line in lines)
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", WATCHFUL)
 def test_new_partitions_and_topics_are_found(
     cluster: RunningCluster, new_topic: NewTopic, write: Write, name: str
 ) -> None:

@@ -19,6 +19,8 @@ from tests.integration.transactions.ledger_clients import (
     write,
 )
 
+pytestmark = [pytest.mark.integration, pytest.mark.transactions]
+
 NewTopic = Callable[[int], str]
 
 

@@ -23,6 +23,8 @@ from tests.integration.transactions.ledger_clients import (
     write,
 )
 
+pytestmark = [pytest.mark.integration, pytest.mark.transactions]
+
 NewTopic = Callable[[int], str]
 
 

@@ -14,6 +14,8 @@ from tests.integration.clusters import RunningCluster
 from tests.integration.nodes import wait_until
 from tests.integration.transactions.ledger_clients import DEADLINE_S, producer_of, read
 
+pytestmark = [pytest.mark.integration, pytest.mark.transactions]
+
 PARTITIONS = 6
 TIMEOUT_MS = 15_000
 NewTopic = Callable[[int], str]
