@@ -226,7 +226,16 @@ def uses_of(pid: int, data_dir: Path) -> dict[str, Any]:
         "rss_bytes": int((proc / "statm").read_text().split()[1]) * _PAGE_BYTES,
         "open_files": sum(1 for _ in (proc / "fd").iterdir()),
         "disk_bytes": sum(one.stat().st_blocks * 512 for one in _files(data_dir)),
+        "rss_peak_bytes": _peak_bytes(proc),
     }
+
+
+def _peak_bytes(proc: Path) -> int:
+    """Return the most memory that a process has ever held."""
+    for line in (proc / "status").read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def surroundings() -> dict[str, str]:
