@@ -12,48 +12,59 @@ from ottla.chaos.clock import now_s
 from ottla.chaos.nemesis.kind import Kind
 from ottla.chaos.nemesis.nodes import mend
 from ottla.chaos.nemesis.plan import Step
-from ottla.chaos.nemesis.scene import Scene
+from ottla.chaos.nemesis.scene import NOTE, Scene
 from ottla.chaos.ports import Means
 
 
-def suffer(scene: Scene, targets: Sequence[int], clauses: Sequence[str]) -> None:
-    for node in targets:
-        if scene.backend.is_running(node) and node not in scene.paused:
-            scene.backend.set_faults(node, clauses)
+def suffer(scene: Scene, targets: Sequence[int], clauses: Sequence[str]) -> int:
+    """Let nodes suffer something; return how often they met what they suffered before."""
+    asked = (node for node in targets if node not in scene.paused)
+    return sum(
+        scene.backend.set_faults(node, clauses) for node in asked if scene.backend.is_running(node)
+    )
 
 
-def _disk(scene: Scene, targets: Sequence[int], clauses: Sequence[str]) -> Iterator[None]:
+def _tell_met(scene: Scene, targets: Sequence[int], fault: str, times: int) -> None:
+    """Tell how often a fault was met; whoever ended has met it too."""
+    ended = sum(1 for node in targets if not scene.backend.is_running(node))
+    scene.tell("met", NOTE, targets, what=fault, times=times + ended)
+
+
+def _disk(
+    scene: Scene, targets: Sequence[int], step: Step, clauses: Sequence[str]
+) -> Iterator[None]:
     suffer(scene, targets, clauses)
     yield
-    suffer(scene, targets, ())
+    _tell_met(scene, targets, step.fault, suffer(scene, targets, ()))
     mend(scene, targets)
 
 
 def full(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
-    return _disk(scene, targets, [f"enospc_after={int(step.facts.get('room_bytes', 4000))}"])
+    return _disk(scene, targets, step, [f"enospc_after={int(step.facts.get('room_bytes', 4000))}"])
 
 
 def failing(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
     operation = str(step.facts.get("operation", "sync"))
-    return _disk(scene, targets, [f"eio={operation}:{step.facts.get('pattern', '*.log')}:1"])
+    pattern = step.facts.get("pattern", "*.log")
+    return _disk(scene, targets, step, [f"eio={operation}:{pattern}:1"])
 
 
 def slow(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
-    return _disk(scene, targets, [f"slow_sync_ms={int(step.facts.get('sync_ms', 500))}"])
+    return _disk(scene, targets, step, [f"slow_sync_ms={int(step.facts.get('sync_ms', 500))}"])
 
 
 def clock(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
     """Jump ahead, back, and then to and fro."""
-    jump_ms = int(step.facts.get("jump_ms", 60_000))
+    jump_ms, met = int(step.facts.get("jump_ms", 60_000)), 0
     for shift_ms in (jump_ms, -jump_ms):
-        suffer(scene, targets, [f"clock_ms={shift_ms}"])
+        met += suffer(scene, targets, [f"clock_ms={shift_ms}"])
         scene.last(step.for_s / 3)
     end_s = now_s() + step.for_s / 3
     while now_s() < end_s:
-        suffer(scene, targets, [f"clock_ms={scene.dice.randint(-jump_ms, jump_ms)}"])
+        met += suffer(scene, targets, [f"clock_ms={scene.dice.randint(-jump_ms, jump_ms)}"])
         scene.last(0.1)
     yield
-    suffer(scene, targets, ())
+    _tell_met(scene, targets, step.fault, met + suffer(scene, targets, ()))
 
 
 _DISK: Final = frozenset({Means.DISK})

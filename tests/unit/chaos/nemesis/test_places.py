@@ -34,10 +34,11 @@ class _Passing(FakeBackend):
         # Nothing is armed in a new life.
         self.faults.pop(node, None)
 
-    def set_faults(self, node: int, clauses: Sequence[str]) -> None:
-        super().set_faults(node, clauses)
+    def set_faults(self, node: int, clauses: Sequence[str]) -> int:
+        met = super().set_faults(node, clauses)
         for begin in ("log.append.", "log.sync."):
             self._pass(node, begin)
+        return met
 
     def _pass(self, node: int, begin: str) -> None:
         armed = self.faults.get(node, [])
