@@ -31,7 +31,7 @@ from ottla.node.transactions.places import (
     partition_of,
 )
 from ottla.node.transactions.readings import readings_of
-from ottla.node.transactions.transaction import Transaction
+from ottla.node.transactions.transaction import NO_TWO_PHASES, Transaction
 from ottla.node.transactions.words import (
     EPOCH_MAX,
     NEW_CLIENT,
@@ -173,7 +173,12 @@ class Transactions:
         def question(one: Transaction, fresh: int | None) -> Decision:
             return one.init(wish, now_ms(), fresh)
 
-        return await self._asked(name).ask(name, question, make)
+        ledger = self._asked(name)
+        if not wish.only_kept:
+            return await ledger.ask(name, question, make)
+        # Nothing is made for whoever is going to be refused.
+        is_known = name in ledger.transactions
+        return await ledger.ask(name, question) if is_known else NO_TWO_PHASES
 
     async def add(self, asked: Admission, version: int) -> Told | Refused:
         """Take partitions into a transaction."""

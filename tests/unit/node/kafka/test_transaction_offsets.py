@@ -182,3 +182,39 @@ def test_two_phases_are_for_those_who_may(desk: Desk) -> None:
         find(other)
         refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert kept(other)["error_code"] == refused
+        assert not any(one.transactions for one in other.broker.transactions.ledgers.values())
+        # One that is open and has a time-out is not a prepared one.
+        by = producer(other)
+        other.create("t", 1)
+        add(other, by, 0)
+        assert kept(other)["error_code"] == refused
+        assert end(other, by)["error_code"] == 0
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_t5_what_is_prepared_can_be_decided_after_two_phases_were_turned_off(
+    is_commit: bool,
+) -> None:
+    place = Place()
+    with open_desk(place, **FLAGS) as desk:
+        desk.create("t", 1)
+        find(desk)
+        told = kept(desk)
+        by = {"producer_id": told["producer_id"], "producer_epoch": told["producer_epoch"]}
+        add(desk, by, 0)
+        write(desk, by)
+        # A successor keeps it, and dies before it decides.
+        kept(desk)
+    off = {**FLAGS, "transaction_two_phase_commit_enable": "false"}
+    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    with open_desk(place, **off) as desk:
+        find(desk)
+        assert kept(desk, keep_prepared_txn=False)["error_code"] == refused, "it would be aborted"
+        assert state(desk)["transaction_state"] == "Ongoing"
+        told = kept(desk)
+        assert (told["error_code"], told["ongoing_txn_producer_id"]) == (0, by["producer_id"])
+        operator = {name: told[name] for name in by}
+        assert end(desk, operator, committed=is_commit)["error_code"] == 0
+        until(desk, "CompleteCommit" if is_commit else "CompleteAbort")
+        assert kept(desk)["error_code"] == refused, "nothing waits any more"
+        assert desk.replica("t").log.last_stable_offset == 2
