@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ottla.node.groups.offsets import Offsets
 from ottla.node.groups.places import OFFSETS_TOPIC
 from ottla.node.groups.places import partition_of as group_partition_of
 from ottla.node.transactions.markers import Duty
@@ -139,6 +140,31 @@ def test_a_restart_in_the_middle_loses_nothing(is_commit: bool) -> None:
         # The answer was lost: the next coordinator knows it too.
         told = end(desk, by, committed=is_commit)
         assert (told["error_code"], told["producer_epoch"]) == (0, 1)
+
+
+def test_a_marker_looks_at_the_groups_of_its_transaction_and_at_no_others(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by = producer(desk)
+    for number in range(20):
+        assert commit(desk, by, number, group_id=f"{GROUP}{number}") == 0
+    told, looked = end(desk, by), list[int]()
+    assert told["error_code"] == 0
+    until(desk, "CompleteCommit")
+    by = {name: told[name] for name in by}
+    assert commit(desk, by, 77) == 0
+
+    def counted(self: Offsets, producer_id: int, *, is_commit: bool) -> None:
+        looked.append(producer_id)
+        real(self, producer_id, is_commit=is_commit)
+
+    real = Offsets.end
+    monkeypatch.setattr(Offsets, "end", counted)
+    assert end(desk, by)["error_code"] == 0
+    until(desk, "CompleteCommit")
+    assert fetched(desk, is_stable=True) == (0, 77)
+    assert looked == [by["producer_id"]]
+    assert not any(one.undecided for one in desk.broker.groups.ledgers.values())
 
 
 # ── Two phases ────────────────────────────────────────────────────────────────────────────────
