@@ -11,6 +11,7 @@ import pytest
 from ottla.node import metric_table as table
 from ottla.node.groups.own_topic import OwnTopic
 from ottla.node.kafka import transaction_admin
+from ottla.node.transactions import coordinator
 from ottla.node.transactions.peers import Admission
 from ottla.node.transactions.places import TRANSACTIONAL_ID_MAX, TRANSACTIONS_TOPIC
 from ottla.proto.errors import ErrorCode
@@ -256,6 +257,26 @@ def test_a_marker_that_would_deafen_the_log_is_refused(desk: Desk) -> None:
     assert marked(desk, by, topics=unknown) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     ours = [{"name": TRANSACTIONS_TOPIC, "partition_indexes": [0]}]
     assert marked(desk, by, topics=ours) == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_of_many_that_take_too_long_some_are_aborted_at_once_and_then_the_others(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "AT_ONCE", 3)
+    for number in range(8):
+        code, producer_id, epoch = held(desk, transactional_id=f"many-{number}")
+        assert code == ErrorCode.NONE
+        changes = {"v3_and_below_transactional_id": f"many-{number}"}
+        assert add(desk, {"producer_id": producer_id, "producer_epoch": epoch}, 0, **changes) == [0]
+    clock, transactions = desk.broker.clock, desk.broker.transactions
+    assert isinstance(clock, StillClock)
+    clock.moved_ms = 60_001
+
+    async def timed_out() -> tuple[bool, int]:
+        return transactions.time_out(), transactions.timed_out
+
+    told = [desk.run(timed_out()) for _ in range(4)]
+    assert told == [(True, 3), (True, 6), (False, 8), (False, 8)]
 
 
 # ── Looking from outside ──────────────────────────────────────────────────────────────────────
