@@ -35,7 +35,8 @@ TWO_PHASE_COMMIT_ENABLE: Final = Option(
     kind=BOOL,
     default=False,
     doc="Let producers have transactions without a time-out, which outlive them until somebody "
-    "decides (KIP-939). Readers of committed records wait for as long.",
+    "decides (KIP-939). Readers of committed records wait for as long. If it is turned off, what "
+    "is prepared already can still be decided.",
 )
 TRANSACTION_LOG_PARTITIONS: Final = Option(
     name="transaction.state.log.num.partitions",
