@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import Final, Self
 
 from ottla.clients import options as rows
@@ -37,7 +37,7 @@ from ottla.clients.consumer.listener import Notify, RebalanceListener, call
 from ottla.clients.consumer.locating import Locator, require_bookmark
 from ottla.clients.consumer.membership import Membership
 from ottla.clients.consumer.positioning import Positioner
-from ottla.clients.consumer.positions import Bookmark, Bookmarks
+from ottla.clients.consumer.positions import Bookmark, Bookmarks, Lock
 from ottla.clients.consumer.reading import Reading
 from ottla.clients.consumer.record import (
     EARLIEST_TIME,
@@ -68,7 +68,7 @@ class AsyncConsumer(Handout):
         *,
         on_error: Callable[[OttlaError], object] | None = None,
         strict: bool = False,
-        lock: AbstractContextManager[object] | None = None,
+        lock: Lock | None = None,
         notify: Notify | None = None,
     ) -> None:
         self.options: Final = read_options(Role.CONSUMER, config)
@@ -404,6 +404,7 @@ class AsyncConsumer(Handout):
     def metrics(self) -> dict[str, float]:
         """Return what this consumer counted so far, and how far it lags behind."""
         with self.bookmarks.lock:
+            self.count_polled()
             lags = {one.partition: one.lag for one in self.bookmarks}
             bytes_waiting = self.bookmarks.bytes_waiting
         known = [lag for lag in lags.values() if lag is not None]
