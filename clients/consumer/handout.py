@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.clients.clock import now_ms
+from ottla.clients.consumer.errors import ConsumerError
 from ottla.clients.consumer.group import GroupMember
 from ottla.clients.consumer.positions import Bookmarks
 from ottla.clients.consumer.reading import Reading
 from ottla.clients.consumer.record import Record
 from ottla.clients.consumer.troubles import Troubles
-from ottla.clients.errors import DeserializationError
+from ottla.clients.errors import ClientClosedError, DeserializationError
 from ottla.clients.metrics import Metrics
 
 
@@ -88,6 +89,15 @@ class Handout:
                 return False
             member.last_poll_ms = now_ms()
         return True
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosedError("the consumer is closed.")
+
+    def _require_wish(self) -> None:
+        self._require_open()
+        if self.member is None and not self.bookmarks.all:
+            raise ConsumerError("there is nothing to read: subscribe or assign comes first.")
 
     def count_polled(self) -> None:
         """Bring the metrics up to date."""
