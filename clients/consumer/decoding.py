@@ -61,8 +61,11 @@ _new: Final = tuple.__new__
 _NO_HEADERS: Final[Headers] = ()
 # So many records are read one by one before it is looked whether a run begins: more each time that
 # there was none.
+_BLOCK_MIN: Final = 32
 _BLOCK_MAX: Final = 512
-# Of records that differ in size, before it is looked whether some follow that do not.
+# Of records that differ in size: fewer are read sooner one by one, and after so many it is looked
+# whether some follow that do not differ.
+_HEADS_MIN: Final = 48
 _RUN_MAX: Final = 512
 # From such a base, deltas of a byte or two stay within 64 bits; longer ones are looked at.
 _BASE_MAX: Final = 1 << 62
@@ -270,14 +273,14 @@ def _read_records(
 
 def _read_all(source: _Source, records: list[Record]) -> int:
     """Append all records, and return where the last one ends: in runs if they are plain."""
-    data, at, last, left, block = source.data, 0, -1, source.header.count, 1
+    data, at, last, left, block = source.data, 0, -1, source.header.count, _BLOCK_MIN
     while left:
-        run = read_run(data, at, last + 1, left) if left >= RUN_MIN else None
-        run = run or read_heads(data, at, last + 1, min(left, _RUN_MAX))
+        run = _run_at(data, at, last + 1, left) if left >= RUN_MIN else None
         if run is not None:
             _take_run(source, run, last + 1, records)
             at, last, left = run.end, last + run.height, left - run.height
             if run.height >= RUN_MIN:
+                # The next one may be the only one that is not plain.
                 block = 1
                 continue
         count = min(left, block)
@@ -285,6 +288,13 @@ def _read_all(source: _Source, records: list[Record]) -> int:
         left -= count
         block = min(2 * block, _BLOCK_MAX)
     return at
+
+
+def _run_at(data: bytes, at: int, delta: int, left: int) -> Run | None:
+    run = read_run(data, at, delta, left)
+    if run is None and left >= _HEADS_MIN:
+        return read_heads(data, at, delta, min(left, _RUN_MAX))
+    return run
 
 
 def _take_run(source: _Source, run: Run, delta: int, records: list[Record]) -> None:
