@@ -261,13 +261,18 @@ def another_leads(cluster: RunningCluster, than: ClusterNode) -> bool:
 
 
 def leave_behind(watch: Watch, cluster: RunningCluster) -> None:
-    """A group has read nothing of a topic that is written; then it has read all of it."""
+    """A group has read nothing of a topic that is written; then it has read all of it, and goes.
+
+    If it stayed, it would fall behind again.
+    """
     count = len(ROTATIONS)
     nothing = {TopicPartition("orders", index): 0 for index in range(count)}
     commit(cluster.bootstrap, "left-behind", nothing)
     watch.fires("OttlaGroupLags")
     commit(cluster.bootstrap, "left-behind", ends_of(cluster.bootstrap, "orders", count))
     watch.clears("OttlaGroupLags")
+    admin = admin_of(cluster.bootstrap)
+    admin.delete_consumer_groups(["left-behind"])["left-behind"].result(DEADLINE_S)
 
 
 def never_settle(watch: Watch, cluster: RunningCluster) -> None:
