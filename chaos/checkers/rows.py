@@ -45,4 +45,6 @@ ROWS: Final = {
     25: Row("group-lost-commit", "What a group has committed is what it finds later."),
     26: Row("group-skip", "A group passes over nothing that none of its members was shown."),
     27: Row("group-owners", "In one generation of a group, a partition has one owner."),
+    # Of single scenarios; the numbers before it are for what all of them are judged by.
+    40: Row("limits", "What this scenario may cost, it does not exceed."),
 }

@@ -16,7 +16,7 @@ from ottla.chaos.clock import NeverHappenedError, let_pass, now_ns, wait_until
 from ottla.chaos.evidence import FaultEvent
 from ottla.chaos.history import Place
 from ottla.chaos.nemesis.plan import Target
-from ottla.chaos.nemesis.view import Seen, View, coordinator_of, look, newest
+from ottla.chaos.nemesis.view import Seen, View, coordinator_of, look, newest, term_of
 from ottla.chaos.ports import Backend, HarnessError
 
 INJECT: Final = "inject"
@@ -55,6 +55,13 @@ class Scene:
         )
         self._tell(event)
 
+    def tell_term(self) -> None:
+        """Tell the term of the quorum, the highest that anybody knows; nobody: nothing is told."""
+        terms = (term_of(self.backend.inside(node)) for node in self._asked())
+        known = [one for one in terms if one is not None]
+        if known:
+            self.tell("term", NOTE, term=max(known))
+
     # -- looking ---------------------------------------------------------------------------------
 
     @property
@@ -65,9 +72,11 @@ class Scene:
     def running(self) -> list[int]:
         return [node for node in self.backend.nodes if self.backend.is_running(node)]
 
+    def _asked(self) -> list[int]:
+        return [node for node in self.running if node not in self.paused]
+
     def views(self) -> dict[int, View]:
-        asked = [node for node in self.running if node not in self.paused]
-        return look({node: self.backend.inside(node) for node in asked}, self.topics)
+        return look({node: self.backend.inside(node) for node in self._asked()}, self.topics)
 
     def view(self) -> View:
         return newest(self.views())
@@ -101,7 +110,7 @@ class Scene:
         group, found = self.dice.choice(self._groups), list[int]()
 
         def holds() -> bool:
-            asked = [node for node in self.running if node not in self.paused]
+            asked = self._asked()
             told = (coordinator_of(self.backend.inside(node), group) for node in asked)
             found[:] = [one for one in told if one in asked]
             return bool(found)
