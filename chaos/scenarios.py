@@ -25,7 +25,7 @@ from ottla.proto.errors import ConfigError
 TABLE: Final = Path(__file__).with_name("scenarios.toml")
 TIERS: Final = ("pr", "nightly", "weekly", "judge")
 BACKENDS: Final = ("local", "docker", "kafka")
-ROWS: Final = range(1, 28)
+ROWS: Final = range(1, 34)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

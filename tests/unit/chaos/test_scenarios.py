@@ -71,7 +71,7 @@ def test_a_row_becomes_a_scenario() -> None:
         ({"limit_s": True}, "limit_s is of the wrong type: True."),
         ({"steady_s": -1}, "steady_s must not be below 0."),
         ({"backends": ["cloud"]}, "there is no backend 'cloud'"),
-        ({"tolerated": [28]}, "tolerated are rows of the judge, from 1 to 27."),
+        ({"tolerated": [34]}, "tolerated are rows of the judge, from 1 to 33."),
         ({"fault": [{"fault": "kil"}]}, "fault 1: there is no fault 'kil'"),
         ({"fault": [{}]}, "fault 1: there is no fault None"),
         ({"fault": [{"fault": "kill", "target": "boss"}]}, "fault 1: target is one of leader"),
