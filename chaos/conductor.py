@@ -110,7 +110,7 @@ class _Performance:
         self._seed: Final = seed
         self._progress: Final = progress
         self._failures: Final = failures
-        self._plan: Final = plan_for(scenario.workload, seed, backend.nodes)
+        self._plan: Final = plan_for(scenario.workload, seed, backend.nodes, pace=scenario.pace)
         self._history: Final = folder.open_history()
         self._recorder: Final = Recorder(self._history)
         addresses = {node: backend.bootstrap(node) for node in backend.nodes}
