@@ -77,7 +77,7 @@ class Event:
     process: str
     kind: Kind
     # send, poll, assign, subscribe, owns, commit, committed, leave, crash, admin; of transactions
-    # begin-txn, commit-txn, abort-txn, late-end.
+    # begin-txn, commit-txn, abort-txn, late-end, hold.
     function: str
     place: Place | None = None
     value: str | None = None

@@ -113,8 +113,8 @@ _NUMBER: Final = (int, float)
 _KEYS: Final[dict[str, type | tuple[type, ...]]] = {
     "id": str, "title": str, "tier": str, "limit_s": _NUMBER, "workload": str, "fault": list,
     "mix_s": _NUMBER, "nodes": int, "controllers": int, "steady_s": _NUMBER, "recovery_s": _NUMBER,
-    "ok_min": int, "reached_min": int, "pace": _NUMBER, "options": dict, "backends": list, "expected": list,
-    "tolerated": list, "allowed_log": list, "is_unclean_allowed": bool,
+    "ok_min": int, "reached_min": int, "options": dict, "backends": list, "expected": list,
+    "tolerated": list, "allowed_log": list, "is_unclean_allowed": bool, "pace": _NUMBER,
 }  # fmt: skip
 _REQUIRED: Final = ("id", "title", "tier", "limit_s", "workload")
 _STEP_KEYS: Final[dict[str, type | tuple[type, ...]]] = {

@@ -118,7 +118,8 @@ V: the run is not valid. Counted: it happened, it is told, and it is allowed.
 32  txn-offsets           A producer found its group elsewhere than where the last binding
                           transaction with its offsets has left it, or so it is at the end.  V
 33  txn-standstill        When everything is mended and time-outs are over, the last stable offset
-                          of a partition is below its high watermark.  V
+                          of a partition is below its high watermark, or a transactional id cannot
+                          be held by a new producer.  V
 
 The whole run
 -------------

@@ -244,8 +244,13 @@ def _look_at_the_end(
 
 
 def _standstill(case: Case, ledger: Ledger) -> Verdict:
-    """Row 33: at the end, everything is decided."""
+    """Row 33: at the end, everything is decided, and every transactional id can be held."""
     found, ends = Findings(), _ends(case)
+    for one in case.operations:
+        is_last = one.begin.function == "hold" and one.begin.phase == "final"
+        if is_last and one.kind is not Kind.OK:
+            why = None if one.end is None else one.end.error
+            found.add(f"nobody can hold {one.begin.value} at the end: {why}", one.index)
     for (place, turn), read in sorted(ledger.finals.items()):
         end = ends.get((place, turn), -1)
         if read.high_watermark < end:

@@ -36,6 +36,7 @@ BEGIN_TXN: Final = "begin-txn"
 COMMIT_TXN: Final = "commit-txn"
 ABORT_TXN: Final = "abort-txn"
 LATE_END: Final = "late-end"
+HOLD: Final = "hold"
 # Over how long `rate` looks back.
 _RATE_NS: Final = 2_000_000_000
 

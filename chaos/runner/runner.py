@@ -30,6 +30,7 @@ from ottla.chaos.runner.foreign import ForeignClient, ForeignConsumer, ForeignPr
 from ottla.chaos.runner.foreign_member import ForeignMember
 from ottla.chaos.runner.foreign_transactor import ForeignCommittedReader, ForeignTransactor
 from ottla.chaos.runner.group_reader import read_groups
+from ottla.chaos.runner.holding import hold_ids
 from ottla.chaos.runner.lines import Lines
 from ottla.chaos.runner.own_member import OwnMember
 from ottla.chaos.runner.own_transactor import OwnCommittedReader, OwnTransactor
@@ -187,6 +188,8 @@ class Runner:
                 deadline_s,
                 is_committed=True,
             )
+            ids = self._plan.transactional_ids()
+            await hold_ids(self._addresses, ids, self._recorder, deadline_s)
             await read_groups(self._addresses, self._plan.groups(), self._recorder, deadline_s)
             return [*decided, *await read_partitions(self._addresses, wanted, turn, deadline_s)]
 

@@ -258,6 +258,15 @@ def test_a_reader_that_waits_for_ever_breaks_row_33() -> None:
     assert not broken(one().stands(A, end=2).stands(B, place=THERE, end=2))
 
 
+def test_an_id_that_nobody_can_hold_any_more_breaks_row_33() -> None:
+    for kind, wrong in ((Kind.FAIL, {33}), (Kind.OK, set[int]())):
+        tale = ends(one(), A, B)
+        facts: dict[str, Any] = {"process": "final", "function": "hold", "value": "t"}
+        for how in (Kind.INVOKE, kind):
+            tale._event(how, phase="final", **facts)
+        assert broken(tale) == wrong
+
+
 # ── What is not judged, and what other rows make of transactions ──────────────────────────────
 
 
