@@ -37,8 +37,11 @@ def run_to_end(spark: Any, text: str, folder: Path) -> Pipeline:
 
 
 def rows_of(spark: Any, bootstrap: str, topic: str) -> list[Any]:
+    given = {"subscribe": topic, "includeHeaders": "true"}
+    # As pipelines write it, unless they are told otherwise.
+    given["kafka.isolation.level"] = "read_committed"
     reader = spark.read.format("ottla").option("kafka.bootstrap.servers", bootstrap)
-    found: list[Any] = reader.options(subscribe=topic, includeHeaders="true").load().collect()
+    found: list[Any] = reader.options(**given).load().collect()
     return found
 
 

@@ -17,6 +17,7 @@ from ottla.clients.admin.blocking import Admin
 from ottla.clients.consumer.sync_consumer import Consumer
 from ottla.clients.producer.client import Producer
 from ottla.clients.spark.decider import Decider
+from ottla.clients.spark.decisions import Claim
 from ottla.clients.spark.options import read_sink_options
 from ottla.proto.ids import TopicPartition
 from tests.integration.nodes import wait_until
@@ -133,7 +134,7 @@ def test_every_result_is_there_once_though_tasks_and_drivers_are_killed(tmp_path
                 }
             )
         ) as decider:
-            rounds = decider.begin()
+            rounds = decider.begin(Claim("", is_stream=True))
         results = _results(broker.address)
         with Admin(address) as admin:
             left = admin.list_transactions(states=["Ongoing"])

@@ -4,8 +4,9 @@ Five rounds. In each, 40,000 records are sent while the pipeline runs, the Pytho
 killed, the node that leads is killed and started again, and at last the driver is killed. Then the
 pipeline runs once more, to the end.
 
-Parquet must have each result once. The topic must have each at least once and, for each key, in
-order if repeats are left out; how many repeats there are is printed.
+Parquet must have each result once. The topic, of which the pipeline asks no more, must have each at
+least once and, for each key, in order if repeats are left out; how many repeats there are is
+printed.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ name = "survivor"
 checkpoint = "state"
 bootstrap = "{bootstrap}"
 trigger = "{trigger}"
+guarantee = "at-least-once"
 
 [[sources]]
 name = "raw"
