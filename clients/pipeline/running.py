@@ -132,6 +132,8 @@ class Run:
             if error is None:
                 continue
             cause = cause_of(str(error))
+            if "PrefixTakenError" in str(error):
+                cause += " `ottla pipeline run --take-over` does so."
             starts_left = self._starts_left.get(name, _STARTS_AGAIN_MAX)
             if starts_left > 0 and any(one in str(error) for one in _PYTHON_GONE):
                 self._starts_left[name] = starts_left - 1
