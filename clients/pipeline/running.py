@@ -27,7 +27,7 @@ from ottla.clients.pipeline.tables import Tables
 from ottla.proto.errors import ConfigError, OttlaError
 
 _LOOK_EVERY_S: Final = 0.5
-_STARTS_AGAIN_MAX: Final = 5
+_STARTS_AGAIN_MAX: Final = 10
 # What Spark says of a Python that was too slow to start, and of one that died. One that works for a
 # task is replaced by Spark itself, one that plans is not.
 _PYTHON_GONE: Final = ("Python worker failed to connect back", "Python worker exited unexpectedly")

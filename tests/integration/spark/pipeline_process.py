@@ -42,15 +42,7 @@ _TOLD_S: Final = 0.5
 class PipelineProcess:
     """One run of a pipeline, from its start to its end by itself or by the test."""
 
-    def __init__(
-        self,
-        file: Path,
-        log: Path,
-        *,
-        url: str,
-        conf: dict[str, str],
-        environment: dict[str, str] | None = None,
-    ) -> None:
+    def __init__(self, file: Path, log: Path, *, url: str, conf: dict[str, str]) -> None:
         self._log: Final = log
         # Processes that stand still, and would for ever.
         self._frozen: Final = set[int]()
@@ -62,7 +54,7 @@ class PipelineProcess:
                 stdout=out,
                 stderr=out,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
                 # Its driver and its JVM are killed together.
                 start_new_session=True,
             )

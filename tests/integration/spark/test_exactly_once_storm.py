@@ -35,7 +35,7 @@ from tests.integration.spark.pipeline_process import PipelineProcess
 from tests.integration.transactions.ledger_clients import coordinator_of
 from tests.portion import portion
 
-pyspark = pytest.importorskip("pyspark")
+pytest.importorskip("pyspark")
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 ROUNDS = 5
@@ -114,13 +114,11 @@ class _Storm:
         self.log.touch()
         self.events = place / "events"
         self.events.mkdir()
-        self._home = _spark_home(place)
         self.process: PipelineProcess | None = None
 
     def start(self, file: Path) -> PipelineProcess:
         conf = {**CONF, "spark.eventLog.dir": self.events.as_uri()}
-        environment = {"SPARK_HOME": str(self._home)}
-        self.process = PipelineProcess(file, self.log, url=URL, conf=conf, environment=environment)
+        self.process = PipelineProcess(file, self.log, url=URL, conf=conf)
         return self.process
 
     def end(self) -> None:
@@ -198,15 +196,6 @@ class _Storm:
                 elif '"SparkListenerTaskStart"' in line:
                     speculative += '"Speculative":true' in line
         return failed, speculative
-
-
-def _spark_home(place: Path) -> Path:
-    """Make a home of Spark whose executors write below `place`, and not among the packages."""
-    home = place / "spark-home"
-    home.mkdir()
-    for entry in Path(pyspark.__file__).parent.iterdir():
-        (home / entry.name).symlink_to(entry)
-    return home
 
 
 def _send(bootstrap: str, count: int) -> None:
