@@ -21,8 +21,8 @@ from typing import Final
 
 from tests.integration.nodes import wait_until
 
-# On two cores that are shared with others, a JVM takes its time.
-BATCH_DEADLINE_S: Final = 180.0
+# Who waits so long hangs: on two cores beside a load of 15 a first batch took 100 s.
+BATCH_DEADLINE_S: Final = 420.0
 END_DEADLINE_S: Final = 60.0
 _BATCH: Final = re.compile(r"^(\w+): batch (\d+), (\d+) rows", re.MULTILINE)
 _FAILED_TASK: Final = re.compile(r"Exception in task ")
