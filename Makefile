@@ -189,9 +189,10 @@ lock: ## write locks/ anew from pyproject.toml (downloads uv into a throw-away e
 	rm -rf target/lock
 	$(PYTHON) -m venv target/lock
 	target/lock/bin/pip install --quiet --disable-pip-version-check uv
-	$(COMPILE) --extra dev --extra bench --extra chaos pyproject.toml locks/build.in -o locks/dev.lock
+	$(COMPILE) --extra dev --extra chaos pyproject.toml locks/build.in -o locks/dev.lock
 	$(COMPILE) --all-extras -c locks/dev.lock pyproject.toml locks/build.in -o locks/all.lock
 	$(COMPILE) --extra spark -c locks/all.lock pyproject.toml -o locks/spark.lock
+	$(COMPILE) --extra bench -c locks/all.lock pyproject.toml -o locks/bench.lock
 	$(COMPILE) -c locks/dev.lock pyproject.toml -o locks/node.lock
 	$(COMPILE) -c locks/dev.lock locks/build.in -o locks/build.lock
 	rm -rf target/lock
