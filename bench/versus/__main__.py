@@ -3,7 +3,7 @@
     python -m bench.versus run                        all workloads, five rounds; hours
     python -m bench.versus run --only quick --rounds 2
     python -m bench.versus run --only goals --minutes 6      six minutes of it; again: the next six
-    python -m bench.versus run --only ack-300 --only 'produce-*' --variant kafka
+    python -m bench.versus run --only ack-300:kafka,nats --only 'produce-*'
     python -m bench.versus list                       the workloads
     python -m bench.versus render --out docs/benchmarks
     python -m bench.versus compare ONE OTHER          do two runs agree?

@@ -156,7 +156,7 @@ def _pace(rate: int, kind: Literal["pace", "flow"], sets: tuple[str, ...] = ()) 
         better="less",
         size=100,
         # Long enough for the 99.9th of a thousand, short enough for many rounds.
-        records=max(600, min(8 * rate, 40_000)),
+        records=max(600, min(6 * rate, 30_000)),
         partitions=1,
         rate=rate,
         about_s=14.0,
@@ -262,20 +262,33 @@ WORKLOADS: Final[Mapping[str, Workload]] = {row.name: row for row in _ROWS}
 
 
 def chosen(only: Sequence[str]) -> list[Workload]:
-    """Return rows by name, by the beginning of a name with `*`, or by the name of a set."""
+    """Return rows by name, by the beginning of a name with `*`, or by the name of a set.
+
+    `NAME:ONE,OTHER` takes only those variants of it.
+    """
     if not only or "full" in only:
         return list(WORKLOADS.values())
-    found = list[Workload]()
+    found = dict[str, Workload]()
     for word in only:
-        rows = [row for row in WORKLOADS.values() if _is_meant(row, word)]
+        name, _, variants = word.partition(":")
+        rows = [row for row in WORKLOADS.values() if _is_meant(row, name)]
         if not rows:
             known = ", ".join(WORKLOADS)
-            raise SystemExit(f"there is no workload {word}: full, goals, quick, {known}")
-        found += [row for row in rows if row not in found]
-    return found
+            raise SystemExit(f"there is no workload {name}: full, goals, quick, {known}")
+        for row in rows:
+            found.setdefault(row.name, _narrowed(row, variants) if variants else row)
+    return list(found.values())
 
 
 def _is_meant(row: Workload, word: str) -> bool:
     if word.endswith("*"):
         return row.name.startswith(word[:-1])
     return word == row.name or word in row.sets
+
+
+def _narrowed(row: Workload, variants: str) -> Workload:
+    wanted = variants.split(",")
+    unknown = [one for one in wanted if one not in row.variants]
+    if unknown:
+        raise SystemExit(f"{row.name} is not measured for {', '.join(unknown)}")
+    return replace(row, variants=tuple(one for one in row.variants if one in wanted))

@@ -59,6 +59,13 @@ def test_rows_are_chosen_by_name_by_beginning_and_by_set() -> None:
     assert all("quick" in row.sets for row in chosen(["quick"]))
 
 
+def test_some_variants_of_a_row_are_chosen() -> None:
+    (row,) = chosen(["produce-1kb:kafka,ottla-pagecache"])
+    assert row.variants == ("ottla-pagecache", "kafka")
+    with pytest.raises(SystemExit, match="consume-warm is not measured for nats"):
+        chosen(["consume-warm:nats"])
+
+
 def test_an_unknown_row_is_told_with_those_that_there_are() -> None:
     with pytest.raises(SystemExit, match=r"there is no workload speed: .*produce-1kb"):
         chosen(["speed"])
