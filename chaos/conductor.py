@@ -111,14 +111,15 @@ class _Performance:
         self._seed: Final = seed
         self._progress: Final = progress
         self._failures: Final = failures
-        self._plan: Final = plan_for(scenario.workload, seed, backend.nodes)
+        self._plan: Final = plan_for(scenario.workload, seed, backend.nodes, pace=scenario.pace)
         self._history: Final = folder.open_history()
         self._recorder: Final = Recorder(self._history)
         addresses = {node: backend.bootstrap(node) for node in backend.nodes}
         self._runner: Final = Runner(addresses, self._plan, self._recorder)
         topics = [topic.name for topic in self._plan.topics]
         dice, groups = Random(f"{seed}/nemesis"), self._plan.groups()
-        self._scene: Final = Scene(backend, topics, dice, self._tell, groups)
+        ids = self._plan.transactional_ids()
+        self._scene: Final = Scene(backend, topics, dice, self._tell, groups, ids)
         self._driver: Final = Driver(self._scene)
         self._open: Final = list[FaultEvent]()
         self._end_s: Final = now_s() + scenario.limit_s
@@ -224,7 +225,9 @@ class _Performance:
                 self._driver.run(scenario.steps)
                 end_s = now_s() + scenario.mix_s
                 if scenario.mix_s:
-                    self._driver.run_rounds(rounds(self._seed, self._backend.means), end_s)
+                    has_ids = bool(self._plan.transactional_ids())
+                    mixed = rounds(self._seed, self._backend.means, has_transactions=has_ids)
+                    self._driver.run_rounds(mixed, end_s)
             finally:
                 self._enter(_RECOVER)
                 self._driver.heal_all()

@@ -13,6 +13,9 @@ unknown too.
 Values are `"{process}-{counter}"`: each is sent once, and those of a process are in order. What a
 member of a group does has the group as its value.
 
+A transaction is several operations with its name: `begin-txn`, sends, polls, and `commit-txn` if it
+was ever asked to be committed, which is `OK` if it is committed, and `FAIL` if it surely is not.
+
 Not here: who writes it (`runner/`), what errors mean (`outcomes.py`), what follows (`checkers/`).
 
 H1  a line that is read back is the event that was written
@@ -73,7 +76,8 @@ class Event:
     t_ns: int
     process: str
     kind: Kind
-    # send, poll, assign, subscribe, owns, commit, committed, leave, crash, admin.
+    # send, poll, assign, subscribe, owns, commit, committed, leave, crash, admin; of transactions
+    # begin-txn, commit-txn, abort-txn, late-end, hold.
     function: str
     place: Place | None = None
     value: str | None = None
@@ -103,6 +107,10 @@ class Event:
     generation: int | None = None
     # The key of what was sent; None: the one that `payload.key_of` gives its value.
     key: str | None = None
+    # The transaction that it is part of.
+    transaction: str | None = None
+    # Of a poll: only what is committed was asked for.
+    is_committed: bool = False
     # It deletes its key. Such a record has its payload in a header, so that it can be told.
     is_tombstone: bool = False
 
@@ -155,6 +163,7 @@ _PLAIN: Final = (
     ("node", "node"),
     ("key", "key"),
     ("gen", "generation"),
+    ("txn", "transaction"),
 )
 
 
@@ -182,6 +191,8 @@ def to_line(event: Event) -> str:
         told["kept"] = True
     if event.is_tombstone:
         told["tombstone"] = True
+    if event.is_committed:
+        told["committed"] = True
     if event.rebalanced:
         told["reb"] = [[*one] for one in event.rebalanced]
     if event.offsets:
@@ -210,6 +221,7 @@ def from_line(line: str) -> Event:
             is_idempotent=bool(told.get("idempotent", False)),
             is_kept=bool(told.get("kept", False)),
             is_tombstone=bool(told.get("tombstone", False)),
+            is_committed=bool(told.get("committed", False)),
             rebalanced=tuple(map(_place, told.get("reb", ()))),
             offsets=tuple((_place(at), int(offset)) for at, offset in told.get("offs", ())),
             **{name: told.get(key) for key, name in _PLAIN},

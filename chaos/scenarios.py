@@ -47,6 +47,8 @@ class Scenario:
     controllers: int = 0
     # How long nothing is broken, at first and at the end.
     steady_s: float = 4.0
+    # How fast clients are: below 1 where many workloads share few cores.
+    pace: float = 1.0
     recovery_s: float = 8.0
     ok_min: int = 100
     # How many named places its nodes must die at; None: at all that are named.
@@ -115,6 +117,7 @@ _KEYS: Final[dict[str, type | tuple[type, ...]]] = {
     "mix_s": _NUMBER, "nodes": int, "controllers": int, "steady_s": _NUMBER, "recovery_s": _NUMBER,
     "ok_min": int, "reached_min": int, "options": dict, "backends": list, "expected": list,
     "tolerated": list, "allowed_log": list, "is_unclean_allowed": bool, "limits": dict,
+    "pace": _NUMBER,
 }  # fmt: skip
 _REQUIRED: Final = ("id", "title", "tier", "limit_s", "workload")
 _STEP_KEYS: Final[dict[str, type | tuple[type, ...]]] = {

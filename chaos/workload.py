@@ -14,6 +14,7 @@ do, however long each takes.
 | W4   | the same two topics; librdkafka, idempotent, retrying; consumers of both kinds |
 | W5   | topics made, grown, changed and deleted, some again under the same name |
 | WC   | a compacted topic with few keys |
+| WT   | two topics that are written in transactions; some also read there, and commit offsets |
 
 Names are joined by `+`.
 
@@ -42,6 +43,8 @@ ALL: Final = -1
 COPIES: Final = 3
 _PARTITIONS: Final = 3
 _LANES: Final = 4
+# Records in a transaction, at most.
+_TRANSACTION_LANES: Final = 6
 # One poll of so many goes back to records that were read already.
 _REWIND_ONE_OF: Final = 64
 # One write of so many to a compacted topic deletes its key.
@@ -61,7 +64,14 @@ class Client(Enum):
     RAW_MEMBER = "raw member of a group"
     OWN_MEMBER = "member of a group with our own client"
     LIBRDKAFKA_MEMBER = "librdkafka member of a group"
+    LIBRDKAFKA_TRANSACTOR = "librdkafka producer of transactions"
+    OWN_TRANSACTOR = "producer of transactions with our own client"
+    LIBRDKAFKA_COMMITTED_READER = "librdkafka consumer of what is committed"
+    OWN_COMMITTED_READER = "consumer of what is committed with our own client"
     ADMIN = "admin"
+
+
+TRANSACTORS: Final = frozenset({Client.LIBRDKAFKA_TRANSACTOR, Client.OWN_TRANSACTOR})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +109,8 @@ class ProcessPlan:
     is_stubborn: bool = False
     is_idempotent: bool = False
     lanes: int = 1
+    # Of who writes in transactions: what it reads in them. Its offsets are those of its group.
+    reads: tuple[Place, ...] = ()
     # Of a member: its group, and whether its lives are short.
     group: str = ""
     is_restless: bool = False
@@ -158,7 +170,15 @@ class WorkloadPlan:
 
     def groups(self) -> dict[str, tuple[Place, ...]]:
         """Return every group, and what it reads."""
-        return {one.group: one.places for one in self.processes if one.group}
+        return {one.group: one.reads or one.places for one in self.processes if one.group}
+
+    def transactional_ids(self) -> tuple[str, ...]:
+        return tuple(one.name for one in self.processes if one.client in TRANSACTORS)
+
+    def transactional_topics(self) -> frozenset[str]:
+        """Return the topics that are written in transactions."""
+        writers = (one for one in self.processes if one.client in TRANSACTORS)
+        return frozenset(place.topic for one in writers for place in one.places)
 
 
 def plan_for(name: str, seed: int, nodes: Sequence[int], *, pace: float = 1.0) -> WorkloadPlan:
@@ -420,6 +440,35 @@ def _wc(name: str, seed: int, nodes: tuple[int, ...]) -> _Made:
     ]
 
 
+def _wt(name: str, seed: int, nodes: tuple[int, ...]) -> _Made:
+    topics = _topics(("ledger-a", "ledger-b"), nodes)
+    places = _places(topics)
+
+    def one(own: str, client: Client, per_s: float, **more: object) -> ProcessPlan:
+        return ProcessPlan(
+            name=own,
+            client=client,
+            seed=_seed(seed, own),
+            places=places,
+            per_s=per_s,
+            **more,  # type: ignore[arg-type]  # the callers below give what a plan has
+        )
+
+    writing = {"is_idempotent": True, "lanes": _TRANSACTION_LANES}
+    # Each reads what it and the other write, so that they could read in a circle.
+    first = {**writing, "reads": topics[0].places + topics[1].places[:1], "group": "tx1"}
+    second = {**writing, "reads": topics[1].places + topics[0].places[:1], "group": "tx2"}
+    return topics, [
+        one("tk1", Client.LIBRDKAFKA_TRANSACTOR, 2.0, **writing),
+        one("to1", Client.OWN_TRANSACTOR, 2.0, **writing),
+        one("tx1", Client.LIBRDKAFKA_TRANSACTOR, 1.5, **first),
+        one("tx2", Client.OWN_TRANSACTOR, 1.5, **second),
+        one("tr1", Client.LIBRDKAFKA_COMMITTED_READER, 3.0),
+        one("tr2", Client.OWN_COMMITTED_READER, 3.0),
+    ]
+
+
 _MAKERS: Final = {
     "W1": _w1, "W1R": _w1r, "W1S": _w1s, "W2": _w2, "W3": _w3, "W4": _w4, "W5": _w5, "WC": _wc,
+    "WT": _wt,
 }  # fmt: skip

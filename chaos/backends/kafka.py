@@ -56,6 +56,10 @@ PROFILE: Final = {
     "num.io.threads": "2",
     "background.threads": "2",
     "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "log.cleaner.backoff.ms": "1000",
     "log.cleaner.dedupe.buffer.size": "4194304",
 }

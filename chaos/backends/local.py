@@ -47,6 +47,8 @@ PROFILE: Final = {
     "group.min.session.timeout.ms": "1000",
     # As many as there are nodes or a few more: each costs every node a log.
     "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
 _MEANS: Final = frozenset(Means) - {Means.UNPLUG}
 

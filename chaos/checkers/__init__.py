@@ -28,6 +28,10 @@ may be gone
     Below the start offset of the log; or, in a compacted topic, a record whose key has a newer
     known record, or a tombstone older than delete.retention.ms of whose key nothing is left.
 
+binding
+    A transaction that is committed, as its client was told; also one of which nobody knows what
+    became, and any record of which a reader of committed records was shown.
+
 acks=1 promises that the leader has it: an offset that was acknowledged so may get another value
 when the leader changes, so such acknowledgements say nothing about offsets. acks=0 promises
 nothing. But once a reader was *shown* a record, it stays, however it was written.
@@ -85,7 +89,9 @@ V: the run is not valid. Counted: it happened, it is told, and it is allowed.
                           things of one partition epoch.  V
 21  group-offsets         A group committed less than it surely had, although no reader was sent
                           back, or more than the high watermark.  V
-22  transactions          There are none.
+22  torn-transaction      Of a transaction that is binding a reader of committed records went past
+                          a record and was not shown it, or a final read of what is committed lacks
+                          it, and other records of it were shown.  V
 23  log-scan              A node has logged a traceback, a broken invariant, or a line that calls
                           itself critical; or it ended badly when it was asked to stop.  V; counted
                           if the scenario announced it
@@ -100,6 +106,20 @@ V: the run is not valid. Counted: it happened, it is told, and it is allowed.
 26  group-skip            A group committed past a record that is known, may not be gone, and was
                           shown to none of its members before.  V
 27  group-owners          Two members of a group own a partition in the same generation.  V
+28  txn-aborted-read      A reader of committed records was shown a record of a transaction that is
+                          surely not committed (G1a).  V
+29  txn-circle            Transactions that are binding have each been shown what the next one
+                          wrote, in a circle (G1c of reads).  V; counted if it takes the order of
+                          writes to close it: nobody promises that transactions do not overlap
+30  precommitted-read     A reader of committed records was shown a record of a transaction, in that
+                          transaction itself, or before it was asked to be committed.  V
+31  txn-lost              The same as row 22 of a transaction that is committed, and of which
+                          nothing was shown.  V
+32  txn-offsets           A producer found its group elsewhere than where the last binding
+                          transaction with its offsets has left it, or so it is at the end.  V
+33  txn-standstill        When everything is mended and time-outs are over, the last stable offset
+                          of a partition is below its high watermark, or a transactional id cannot
+                          be held by a new producer.  V
 40  limits                The scenario has limits of its own (`ottla.chaos.limits`), and something
                           is above one: writes refused or unknown, an outage, changes of in-sync
                           sets, elections, memory.  V; counted if it took at most three times as
@@ -119,6 +139,6 @@ it has *passed*.
 A scenario may tolerate rows: then they are counted. A test of the judge names rows that it expects:
 then the run passes if at least one of these is broken, and no other.
 
-After the example of jepsen.tests.kafka and its anomalies; rows 5, 11 to 20 and 24 to 27 ask for
-more.
+After the example of jepsen.tests.kafka and its anomalies; rows 5, 11 to 20, 24 to 27 and 31 to 33
+ask for more.
 """

@@ -5,7 +5,8 @@ Made once for a run and only looked at afterwards. What is here holds for every 
 K1  a send is *promised* if it was acknowledged with acks=all, or if an answer said that it is kept
 K2  `polled` is all that any poll showed, whatever became of the poll: readers are shown only what
     is safe. `shown` is that and what the final reads of the leaders showed
-K3  a record *may be gone* if it lies below the start of its log, or if compaction may have taken
+K3  readers of committed records need not be shown what is part of a transaction that is not binding
+K4  a record *may be gone* if it lies below the start of its log, or if compaction may have taken
     it: its key has a newer record, or was deleted long enough ago
 
 Not here: verdicts.
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.chaos.checkers.keys import Keys, Left
+from ottla.chaos.checkers.ledger import COMMITTED, Ledger
 from ottla.chaos.checkers.seen import NO_EVENT, Seen
 from ottla.chaos.checkers.sends import Send, client_of, sends_in
 from ottla.chaos.evidence import Evidence, FinalRead
@@ -68,6 +70,7 @@ class Case:
     replica_reads: list[Reading] = field(default_factory=list)
     # The highest start offset that a final read has told.
     starts: dict[Place, int] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=lambda: Ledger((), (), (), ()))
     _keys: dict[Place, Keys] = field(default_factory=dict)
     # What `known_records` has found already.
     _known: dict[Place, dict[int, str | None]] = field(default_factory=dict)
@@ -85,12 +88,14 @@ class Case:
     def may_be_gone(
         self, place: Place, offset: int, value: str | None, reading: Reading | None = None
     ) -> bool:
-        """Whether a record need not be there (K3): in a final read, or (None) for a reader.
+        """Whether a record need not be there (K3, K4): in a final read, or (None) for a reader.
 
         An offset of −1 is one that nobody was told.
         """
         start = self.starts.get(place, 0) if reading is None else reading.read.start_offset
         if offset < start and (offset >= 0 or start > 0):
+            return True
+        if reading is None and value is not None and not self.ledger.must_be_shown(value):
             return True
         keys = self._keys.get(place)
         send = None if value is None else self.writer.get(value)
@@ -131,7 +136,9 @@ def case_of(evidence: Evidence) -> Case:
     case.polled = _seen_in(case.polls)
     readings = [Reading(one) for one in evidence.finals if one.high_watermark >= 0]
     case.finals = [one for one in readings if one.read.source == LEADER]
-    case.replica_reads = [one for one in readings if one.read.source != LEADER]
+    case.replica_reads = [one for one in readings if one.read.source not in (LEADER, COMMITTED)]
+    sends = (send for found in case.sends.values() for send in found)
+    case.ledger = Ledger(case.operations, sends, evidence.events, evidence.finals)
     case.shown = {place: seen.copy() for place, seen in case.polled.items()}
     for reading in case.finals:
         place = reading.read.place

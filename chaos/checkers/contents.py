@@ -73,6 +73,9 @@ def _is_own_doing(case: Case, send: Send) -> bool:
     """
     if not send.is_idempotent:
         return send.attempts != 1
+    if send.transaction is not None:
+        # Who gives up on a record aborts the transaction, and sends nothing of it again.
+        return False
     moments_ns = case.given_up.get(client_of(send), ())
     return any(send.begun_ns < moment_ns < send.ended_ns for moment_ns in moments_ns)
 

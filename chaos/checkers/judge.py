@@ -28,6 +28,7 @@ from ottla.chaos.checkers.order import judge_order
 from ottla.chaos.checkers.rows import ROWS
 from ottla.chaos.checkers.shape import judge_shape
 from ottla.chaos.checkers.traced import Traced
+from ottla.chaos.checkers.transactions import judge_transactions
 from ottla.chaos.evidence import Evidence, Outcome, Ruling, Verdict
 from ottla.chaos.history import Kind
 from ottla.proto.errors import ensure
@@ -55,6 +56,7 @@ def _verdicts(case: Case, traced: Traced | None) -> Iterator[Verdict]:
     yield from judge_copies(case, traced)
     yield from judge_leading(case, traced)
     yield from judge_groups(case)
+    yield from judge_transactions(case)
     yield from judge_health(case)
     yield judge_limits(case, traced)
 

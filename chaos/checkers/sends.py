@@ -39,6 +39,8 @@ class Send:
     is_tombstone: bool
     # It must be in the log at the end, if it is not deleted by intention.
     is_promised: bool
+    # The transaction that it is part of.
+    transaction: str | None = None
 
     def __str__(self) -> str:
         return f"{self.value} of {self.place}"
@@ -73,4 +75,5 @@ def sends_in(operations: Iterable[Operation]) -> Iterator[Send]:
             is_idempotent=begin.is_idempotent,
             is_tombstone=begin.is_tombstone,
             is_promised=acks == ALL and (one.kind is Kind.OK or is_kept),
+            transaction=begin.transaction,
         )

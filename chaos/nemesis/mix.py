@@ -8,7 +8,7 @@ Not here: doing it (`driver.py`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from random import Random
 from typing import Final
 
@@ -23,9 +23,9 @@ _SECONDS: Final = (4.0, 12.0)
 _ROLES: Final = (Target.LEADER, Target.FOLLOWER, Target.ANY, Target.CONTROLLER)
 
 
-def _families(dice: Random) -> tuple[tuple[Step, ...], ...]:
+def _families(dice: Random, roles: Sequence[Target]) -> tuple[tuple[Step, ...], ...]:
     """Return for each family of faults what it may be this time."""
-    who = dice.choice(_ROLES)
+    who = dice.choice(roles)
     return (
         (
             Step(fault="kill", target=who),
@@ -63,9 +63,12 @@ def _families(dice: Random) -> tuple[tuple[Step, ...], ...]:
     )
 
 
-def rounds(seed: int, means: Collection[Means]) -> Iterator[Round]:
+def rounds(
+    seed: int, means: Collection[Means], *, has_transactions: bool = False
+) -> Iterator[Round]:
     """Yield rounds without end, of what can be done."""
     dice = Random(f"{seed}/mix")
+    roles = (*_ROLES, *([Target.TRANSACTIONS] if has_transactions else []))
     while True:
         for_s = dice.uniform(*_SECONDS)
         if dice.randrange(_CALM_ONE_OF) == 0:
@@ -73,7 +76,7 @@ def rounds(seed: int, means: Collection[Means]) -> Iterator[Round]:
             continue
         possible = [
             [step for step in family if KINDS[step.fault].means <= frozenset(means)]
-            for family in _families(dice)
+            for family in _families(dice, roles)
         ]
         usable = [family for family in possible if family]
         chosen = dice.sample(usable, k=min(dice.randint(1, _TOGETHER_MAX), len(usable)))

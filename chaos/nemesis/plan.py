@@ -23,6 +23,8 @@ class Target(Enum):
     CONTROLLERS = "controllers"
     # Who coordinates a group of the workload.
     COORDINATOR = "coordinator"
+    # Who coordinates a transactional id of the workload.
+    TRANSACTIONS = "transaction coordinator"
     ANY = "any"
     TWO = "two"
     ALL = "all"

@@ -16,12 +16,22 @@ from ottla.chaos.clock import NeverHappenedError, let_pass, now_ns, wait_until
 from ottla.chaos.evidence import FaultEvent
 from ottla.chaos.history import Place
 from ottla.chaos.nemesis.plan import Target
-from ottla.chaos.nemesis.view import Seen, View, coordinator_of, look, newest, term_of
+from ottla.chaos.nemesis.view import (
+    GROUP,
+    TRANSACTIONAL_ID,
+    Seen,
+    View,
+    coordinator_of,
+    look,
+    newest,
+    term_of,
+)
 from ottla.chaos.ports import Backend, HarnessError
 
 INJECT: Final = "inject"
 HEAL: Final = "heal"
 NOTE: Final = "note"
+_COORDINATED: Final = {Target.COORDINATOR: GROUP, Target.TRANSACTIONS: TRANSACTIONAL_ID}
 _CHOICE_DEADLINE_S: Final = 20.0
 _READY_DEADLINE_S: Final = 60.0
 
@@ -38,11 +48,12 @@ class Scene:
         dice: Random,
         tell: Tell,
         groups: Collection[str] = (),
+        transactional_ids: Collection[str] = (),
     ) -> None:
         self.backend: Final = backend
         self.dice: Final = dice
         self.topics = list(topics)
-        self._groups: Final = sorted(groups)
+        self._keys: Final = {GROUP: sorted(groups), TRANSACTIONAL_ID: sorted(transactional_ids)}
         self._tell: Final = tell
         # Nodes that hang by intention: they are not asked.
         self.paused: Final = set[int]()
@@ -103,19 +114,19 @@ class Scene:
         self._wait(holds, "a controller is active")
         return found[0]
 
-    def coordinator(self) -> int:
-        """Return who coordinates a group, drawn by lot, by what nodes say now."""
-        if not self._groups:
-            raise HarnessError("nobody could be chosen: the workload has no groups")
-        group, found = self.dice.choice(self._groups), list[int]()
+    def coordinator(self, kind: int) -> int:
+        """Return who coordinates a group or an id, drawn by lot, by what nodes say now."""
+        if not self._keys[kind]:
+            raise HarnessError("nobody could be chosen: the workload has nothing to coordinate")
+        key, found = self.dice.choice(self._keys[kind]), list[int]()
 
         def holds() -> bool:
             asked = self._asked()
-            told = (coordinator_of(self.backend.inside(node), group) for node in asked)
+            told = (coordinator_of(self.backend.inside(node), key, kind) for node in asked)
             found[:] = [one for one in told if one in asked]
             return bool(found)
 
-        self._wait(holds, f"{group} has a coordinator")
+        self._wait(holds, f"{key} has a coordinator")
         return found[0]
 
     def _wait(self, holds: Callable[[], bool], what: str) -> None:
@@ -138,8 +149,8 @@ class Scene:
             case Target.OTHER_CONTROLLER:
                 active = self.controller()
                 return (self.dice.choice([n for n in self.backend.controllers if n != active]),)
-            case Target.COORDINATOR:
-                return (self.coordinator(),)
+            case Target.COORDINATOR | Target.TRANSACTIONS:
+                return (self.coordinator(_COORDINATED[target]),)
             case Target.CONTROLLERS:
                 return self.backend.controllers
             case Target.ANY:

@@ -19,6 +19,9 @@ from ottla.proto.kafka.uuids import ZERO_UUID
 
 _ANSWER_S: Final = 2.0
 _QUORUM: Final = "__cluster_metadata"
+# What is coordinated.
+GROUP: Final = 0
+TRANSACTIONAL_ID: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +80,9 @@ def look(addresses: Mapping[int, str], topics: Collection[str]) -> dict[int, Vie
     return {node: view_in(answer) for node, answer in answers if answer is not None}
 
 
-def coordinator_of(address: str, group: str) -> int | None:
-    """Return who coordinates a group, as a node tells it; None if it does not."""
-    fields = {"key": group, "key_type": 0, "coordinator_keys": [group]}
+def coordinator_of(address: str, key: str, kind: int = GROUP) -> int | None:
+    """Return who coordinates a group or an id, as a node tells it; None if it does not."""
+    fields = {"key": key, "key_type": kind, "coordinator_keys": [key]}
     answer = ask(address, FIND_COORDINATOR, fields, _ANSWER_S)
     if answer is None:
         return None

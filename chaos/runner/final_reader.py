@@ -8,13 +8,14 @@ judges sees what is missing. A machine that is slow is not a log that has lost s
 Not here: what should be there (`checkers/`).
 
 F1  a partition that nobody could read has a high watermark of −1 and no records
-F2  only what brings the reader further gives it more time
+F2  of what is committed, the high watermark is the last stable offset
+F3  only what brings the reader further gives it more time
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,10 +28,12 @@ from ottla.chaos.runner.requests import (
     EARLIEST,
     FETCH_BY_NAME,
     Seen,
+    Taken,
     end_of_batches,
     fetch_fields,
     list_offsets_fields,
     records_in,
+    without_aborted,
 )
 from ottla.proto.errors import ErrorCode, OttlaError
 from ottla.proto.kafka.apis import FETCH, LIST_OFFSETS
@@ -40,6 +43,7 @@ _ANSWER_S: Final = 5.0
 _PAUSE_S: Final = 0.05
 _BYTES_MAX: Final = 4 << 20
 LEADER: Final = "leader"
+COMMITTED: Final = "committed"
 
 
 @dataclass(slots=True)
@@ -48,10 +52,13 @@ class _Reading:
 
     place: Place
     wanted: int
+    # Only what is committed, to the last stable offset: its high watermark is that.
+    is_committed: bool = False
     # Where the log begins; None: nobody said.
     start: int | None = None
     position: int = 0
     high_watermark: int = -1
+    last_stable_offset: int = -1
     records: list[Record] = field(default_factory=list)
 
     @property
@@ -64,13 +71,19 @@ async def read_partitions(
     wanted: Mapping[Place, int],
     turn: int,
     deadline_s: float,
+    *,
+    is_committed: bool = False,
 ) -> list[FinalRead]:
-    """Return every partition, each read to the offset that is wanted of it at least (exclusive)."""
+    """Return every partition, each read to the offset that is wanted of it at least (exclusive).
+
+    Of what is committed it is read until nothing is undecided below the high watermark.
+    """
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def one(place: Place, offset: int) -> FinalRead:
         async with gate:
-            return await _read(addresses, _Reading(place, offset), turn, deadline_s)
+            reading = _Reading(place, offset, is_committed)
+            return await _read(addresses, reading, turn, deadline_s)
 
     return list(await asyncio.gather(*(one(*item) for item in sorted(wanted.items()))))
 
@@ -90,10 +103,12 @@ async def _read(
         await lines.close()
     return FinalRead(
         place=reading.place,
-        source=LEADER,
+        source=COMMITTED if reading.is_committed else LEADER,
         turn=turn,
         start_offset=reading.start or 0,
-        high_watermark=reading.high_watermark,
+        high_watermark=(
+            reading.last_stable_offset if reading.is_committed else reading.high_watermark
+        ),
         records=tuple(reading.records),
         began_ns=began_ns,
     )
@@ -115,7 +130,12 @@ async def _read_on(lines: Lines, reading: _Reading) -> bool:
             if part.error_code != ErrorCode.NONE:
                 return False
             reading.start = reading.position = part.offset
-        fields = fetch_fields({place: reading.position}, max_wait_ms=0, bytes_max=_BYTES_MAX)
+        fields = fetch_fields(
+            {place: reading.position},
+            max_wait_ms=0,
+            bytes_max=_BYTES_MAX,
+            is_committed=reading.is_committed,
+        )
         answer = await line.call(FETCH, fields, FETCH_BY_NAME, timeout_s=_ANSWER_S)
         (part,) = answer.responses[0].partitions
         if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -125,7 +145,9 @@ async def _read_on(lines: Lines, reading: _Reading) -> bool:
     except OttlaError:
         lines.cut(leader)
         return False
-    return _take(reading, part.records or b"", part.high_watermark)
+    reading.last_stable_offset = max(reading.last_stable_offset, part.last_stable_offset)
+    aborted = [(one.producer_id, one.first_offset) for one in part.aborted_transactions or ()]
+    return _take(reading, part.records or b"", part.high_watermark, aborted)
 
 
 def _begin_again(reading: _Reading, start: int) -> bool:
@@ -137,7 +159,12 @@ def _begin_again(reading: _Reading, start: int) -> bool:
     return True
 
 
-def _take(reading: _Reading, data: bytes | memoryview, high_watermark: int) -> bool:
+def _take(
+    reading: _Reading,
+    data: bytes | memoryview,
+    high_watermark: int,
+    aborted: Sequence[tuple[int, int]],
+) -> bool:
     reading.high_watermark = max(reading.high_watermark, high_watermark)
     end = end_of_batches(data)
     if end is None:
@@ -148,12 +175,19 @@ def _take(reading: _Reading, data: bytes | memoryview, high_watermark: int) -> b
         Record(
             one.offset, decode_payload(reading.place, one.payload), one.leader_epoch, one.is_control
         )
-        for one in records_in(data)
+        for one in _records(reading, data, aborted)
         if one.offset >= reading.position
     ]
     has_grown = end > reading.position
     reading.position = max(reading.position, end)
     return has_grown
+
+
+def _records(
+    reading: _Reading, data: bytes | memoryview, aborted: Sequence[tuple[int, int]]
+) -> Iterable[Taken]:
+    taken = records_in(data)
+    return without_aborted(taken, aborted) if reading.is_committed else taken
 
 
 async def _leader(lines: Lines, place: Place) -> int | None:

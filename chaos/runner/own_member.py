@@ -161,7 +161,7 @@ class OwnMember:
         except OttlaError as error:
             self._recorder.end(index, Kind.FAIL, error=type(error).__name__)
             return
-        shown = tuple(map(_shown, records))
+        shown = tuple(map(shown_of, records))
         moved = tuple(sorted(self._hand.new.intersection(one.place for one in shown)))
         self._recorder.end(index, Kind.OK, shown=shown, rebalanced=moved)
         self._hand.new.difference_update(moved)
@@ -250,7 +250,7 @@ def _name_of(error: OttlaError) -> str:
     return type(error).__name__ if code is None else code.name
 
 
-def _shown(record: Record) -> Shown:
+def shown_of(record: Record) -> Shown:
     place = Place(record.topic, record.partition)
     value = record.value
     payload = bytes(value) if isinstance(value, bytes | bytearray | memoryview) else None

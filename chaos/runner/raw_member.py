@@ -77,9 +77,9 @@ _HANG_S: Final = 1.5 * SESSION_MS / 1000
 _COMMIT_AFTER: Final = 3
 
 
-async def find_coordinator(lines: Lines, node: int, group: str) -> int | None:
-    """Return who coordinates a group as a node tells it; None: it does not."""
-    fields = {"key": group, "key_type": 0, "coordinator_keys": [group]}
+async def find_coordinator(lines: Lines, node: int, key: str, kind: int = 0) -> int | None:
+    """Return who coordinates a group (1: an id) as a node tells it; None: it does not."""
+    fields = {"key": key, "key_type": kind, "coordinator_keys": [key]}
     try:
         line = await lines.to(node)
         answer = await line.call(FIND_COORDINATOR, fields, timeout_s=_ANSWER_S)

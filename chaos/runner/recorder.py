@@ -32,6 +32,11 @@ COMMIT: Final = "commit"
 COMMITTED: Final = "committed"
 LEAVE: Final = "leave"
 CRASH: Final = "crash"
+BEGIN_TXN: Final = "begin-txn"
+COMMIT_TXN: Final = "commit-txn"
+ABORT_TXN: Final = "abort-txn"
+LATE_END: Final = "late-end"
+HOLD: Final = "hold"
 # Over how long `rate` looks back.
 _RATE_NS: Final = 2_000_000_000
 

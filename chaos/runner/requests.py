@@ -5,7 +5,7 @@ Not here: sending them (`lines.py`), what follows from an answer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ottla.chaos.history import Place
@@ -19,6 +19,7 @@ from ottla.proto.records.header import (
     CONTROL_BIT,
     HEADER_SIZE,
     LENGTH_END,
+    TRANSACTIONAL_BIT,
     read_batch_length,
     read_header,
 )
@@ -52,6 +53,10 @@ class Taken(NamedTuple):
     payload: bytes | None
     leader_epoch: int
     is_control: bool
+    # Who wrote it; −1: somebody without an identity.
+    producer_id: int
+    # Whether readers of what is committed may have to wait for it, or are not given it.
+    is_transactional: bool
     # Where its batch ends, exclusive: gaps of a compacted topic are within or behind batches.
     next_offset: int
 
@@ -131,7 +136,11 @@ def produce_result(answer: Message) -> ProduceResult | None:
 
 
 def fetch_fields(
-    offsets: Mapping[Place, int], *, max_wait_ms: int, bytes_max: int = POLL_BYTES_MAX
+    offsets: Mapping[Place, int],
+    *,
+    max_wait_ms: int,
+    bytes_max: int = POLL_BYTES_MAX,
+    is_committed: bool = False,
 ) -> dict[str, Any]:
     topics = dict[str, list[dict[str, int]]]()
     for place, offset in offsets.items():
@@ -150,7 +159,7 @@ def fetch_fields(
         "max_wait": max_wait_ms,
         "min_bytes": 1 if max_wait_ms else 0,
         "max_bytes": 4 * bytes_max,
-        "isolation_level": 0,
+        "isolation_level": int(is_committed),
         "session_id": 0,
         "session_epoch": -1,
         "topics": [
@@ -178,9 +187,28 @@ def records_in(data: bytes | memoryview) -> Iterator[Taken]:
                 _payload(record),
                 header.leader_epoch,
                 is_control,
+                header.producer_id,
+                bool(header.attributes & TRANSACTIONAL_BIT),
                 header.next_offset,
             )
         position += size
+
+
+def without_aborted(taken: Iterable[Taken], aborted: Iterable[tuple[int, int]]) -> Iterator[Taken]:
+    """Leave out what was aborted, as a reader of what is committed does; and control records.
+
+    `aborted` are producer ids with the first offsets of their transactions, as a Fetch tells them:
+    each from there to the next marker of that producer.
+    """
+    waiting = sorted(aborted, key=lambda one: one[1])
+    gone = set[int]()
+    for one in taken:
+        while waiting and waiting[0][1] <= one.offset:
+            gone.add(waiting.pop(0)[0])
+        if one.is_control:
+            gone.discard(one.producer_id)
+        elif not one.is_transactional or one.producer_id not in gone:
+            yield one
 
 
 def _payload(record: Record) -> bytes | None:

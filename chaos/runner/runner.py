@@ -28,15 +28,18 @@ from ottla.chaos.runner.churn import AdminChurn
 from ottla.chaos.runner.final_reader import read_partitions
 from ottla.chaos.runner.foreign import ForeignClient, ForeignConsumer, ForeignProducer
 from ottla.chaos.runner.foreign_member import ForeignMember
+from ottla.chaos.runner.foreign_transactor import ForeignCommittedReader, ForeignTransactor
 from ottla.chaos.runner.group_reader import read_groups
+from ottla.chaos.runner.holding import hold_ids
 from ottla.chaos.runner.lines import Lines
 from ottla.chaos.runner.own_member import OwnMember
+from ottla.chaos.runner.own_transactor import OwnCommittedReader, OwnTransactor
 from ottla.chaos.runner.raw_consumer import RawConsumer
 from ottla.chaos.runner.raw_member import RawMember
 from ottla.chaos.runner.raw_producer import RawProducer
 from ottla.chaos.runner.recorder import Recorder
 from ottla.chaos.runner.requests import create_fields
-from ottla.chaos.workload import Client, ProcessPlan, TopicPlan, WorkloadPlan
+from ottla.chaos.workload import TRANSACTORS, Client, ProcessPlan, TopicPlan, WorkloadPlan
 from ottla.proto.errors import ErrorCode, OttlaError
 from ottla.proto.kafka.apis import CREATE_TOPICS
 
@@ -47,7 +50,16 @@ _PAUSE_S: Final = 0.1
 # As long as the most patient raw write, and then some.
 _STOP_S: Final = 15.0
 _DONE: Final = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT)
-_WRITERS: Final = (Client.RAW_PRODUCER, Client.LIBRDKAFKA_PRODUCER, Client.ADMIN)
+_WRITERS: Final = frozenset(
+    {Client.RAW_PRODUCER, Client.LIBRDKAFKA_PRODUCER, Client.ADMIN, *TRANSACTORS}
+)
+_FOREIGN: Final[Mapping[Client, type[ForeignClient]]] = {
+    Client.LIBRDKAFKA_PRODUCER: ForeignProducer,
+    Client.LIBRDKAFKA_CONSUMER: ForeignConsumer,
+    Client.LIBRDKAFKA_MEMBER: ForeignMember,
+    Client.LIBRDKAFKA_TRANSACTOR: ForeignTransactor,
+    Client.LIBRDKAFKA_COMMITTED_READER: ForeignCommittedReader,
+}
 T = TypeVar("T")
 
 
@@ -90,7 +102,7 @@ class Runner:
     def stop_writers(self) -> None:
         """Let every write that has begun come to its end; give up those that do not."""
         self._writers_over.set()
-        foreign = [one for one in self._foreign if isinstance(one, ForeignProducer)]
+        foreign = [one for one in self._foreign if one.plan.client in _WRITERS]
         for client in foreign:
             client.ask_to_stop()
         self._run(self._gather(self._writers), 2 * _STOP_S)
@@ -114,7 +126,7 @@ class Runner:
         if self._readers_over.is_set():
             return
         self._readers_over.set()
-        foreign = [one for one in self._foreign if not isinstance(one, ForeignProducer)]
+        foreign = [one for one in self._foreign if one.plan.client not in _WRITERS]
         for client in foreign:
             client.ask_to_stop()
         self._run(self._gather(self._readers), 2 * _STOP_S)
@@ -167,8 +179,19 @@ class Runner:
                 for place in self.final_places()
                 if place.topic in chosen
             }
+            # First what is committed: it comes to an end when every transaction has.
+            ledgers = self._plan.transactional_topics().intersection(chosen)
+            decided = await read_partitions(
+                self._addresses,
+                {place: end for place, end in wanted.items() if place.topic in ledgers},
+                turn,
+                deadline_s,
+                is_committed=True,
+            )
+            ids = self._plan.transactional_ids()
+            await hold_ids(self._addresses, ids, self._recorder, deadline_s)
             await read_groups(self._addresses, self._plan.groups(), self._recorder, deadline_s)
-            return await read_partitions(self._addresses, wanted, turn, deadline_s)
+            return [*decided, *await read_partitions(self._addresses, wanted, turn, deadline_s)]
 
         return asyncio.run(read())
 
@@ -209,18 +232,21 @@ class Runner:
                 churn = AdminChurn(process, self._addresses, self._recorder, over.is_set)
                 self._churns.append(churn)
                 tasks.append(self._loop.create_task(churn.live(), name=process.name))
-            case Client.LIBRDKAFKA_PRODUCER:
-                self._foreign.append(ForeignProducer(process, bootstrap, self._recorder))
-            case Client.LIBRDKAFKA_CONSUMER:
-                self._foreign.append(ForeignConsumer(process, bootstrap, self._recorder))
             case Client.RAW_MEMBER:
                 member = RawMember(process, self._addresses, book, self._recorder, over.is_set)
                 tasks.append(self._loop.create_task(member.live(), name=process.name))
             case Client.OWN_MEMBER:
                 own = OwnMember(process, bootstrap, self._recorder, over.is_set)
                 tasks.append(self._loop.create_task(own.live(), name=process.name))
-            case Client.LIBRDKAFKA_MEMBER:
-                self._foreign.append(ForeignMember(process, bootstrap, self._recorder))
+            case Client.OWN_TRANSACTOR:
+                writer = OwnTransactor(process, self._addresses, self._recorder, over.is_set)
+                tasks.append(self._loop.create_task(writer.live(), name=process.name))
+            case Client.OWN_COMMITTED_READER:
+                patient = OwnCommittedReader(process, bootstrap, self._recorder, over.is_set)
+                tasks.append(self._loop.create_task(patient.live(), name=process.name))
+            case _:
+                made_foreign = _FOREIGN[process.client]
+                self._foreign.append(made_foreign(process, bootstrap, self._recorder))
 
     async def _gather(self, tasks: list[asyncio.Task[None]]) -> None:
         """Wait until they have ended, cancel those that do not, and note what went wrong."""

@@ -43,6 +43,11 @@ class _Transactional(ABC):
         with engine.lock:
             core.begin()
 
+    def identity(self) -> tuple[int, int]:
+        """Return the producer id and epoch by which brokers know it now; −1 before it is known."""
+        core = _transacting(self._engine_at_work()).core
+        return core.producer_id, core.epoch
+
     def _needs_init(self) -> bool:
         return _transacting(self._engine_at_work()).core.phase is Phase.NEW
 

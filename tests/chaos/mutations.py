@@ -9,7 +9,7 @@ Not here: running them (`broken_node.py`, `test_mutations.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ottla.node.groups.group import Group
@@ -17,7 +17,12 @@ from ottla.node.groups.ledger import Ledger
 from ottla.node.groups.loading import Loaded
 from ottla.node.groups.writing import as_group_error, code_of
 from ottla.node.kafka import leading
+from ottla.node.transactions.ledger import Ledger as TransactionLedger
+from ottla.node.transactions.transaction import Transaction
+from ottla.node.transactions.words import Told, WriteValue
 from ottla.proto.errors import ErrorCode, RequestError, StorageError
+from ottla.proto.ids import Offset
+from ottla.replication.transactions import Transactions
 from tests.scripts.replication.breaks import (
     CountsUnsynced,
     CutsAtHighWatermark,
@@ -96,11 +101,53 @@ def take_commits_of_anybody(patch: Any) -> None:
     patch.setattr(Group, "commit_refusal", lambda *_: ErrorCode.NONE)
 
 
+def show_the_first_open_record(patch: Any) -> None:
+    """T1 of transactions.py: the last stable offset, which is exclusive, is shown as well."""
+    exclusive = Transactions.last_stable
+
+    def inclusive(transactions: Transactions, high_watermark: Offset) -> Offset:
+        return Offset(min(high_watermark, exclusive(transactions, high_watermark) + 1))
+
+    patch.setattr(Transactions, "last_stable", inclusive)
+
+
+def forget_markers(patch: Any) -> None:
+    """C2 of coordinator.py: who begins to coordinate sends no markers of what was decided."""
+    begin, go_on = TransactionLedger.write, TransactionLedger._go_on
+    decided_here = set[Transaction]()
+
+    def write(ledger: TransactionLedger, one: Transaction, value: Any, told: Any) -> bool:
+        decided_here.add(one)
+        return begin(ledger, one, value, told)
+
+    def go_on_here(ledger: TransactionLedger, one: Transaction) -> None:
+        if one in decided_here:
+            go_on(ledger, one)
+
+    patch.setattr(TransactionLedger, "write", write)
+    patch.setattr(TransactionLedger, "_go_on", go_on_here)
+
+
+def keep_the_epoch(patch: Any) -> None:
+    """KIP-890: a producer goes on with the epoch of the transaction that has ended."""
+    decide = Transaction._decide
+
+    def decide_without(one: Transaction, now_ms: int, **more: Any) -> Any:
+        decision = decide(one, now_ms, **more)
+        if isinstance(decision, WriteValue):
+            value = replace(decision.value, producer_epoch=one.value.producer_epoch)
+            return WriteValue(value, Told(*value.holder) if decision.answer != Told() else Told())
+        return decision
+
+    patch.setattr(Transaction, "_decide", decide_without)
+
+
 # What was acknowledged or shown is gone, has changed, or differs between copies.
 _LOSS: Final = frozenset({1, 3, 4, 5, 9, 10, 11, 13, 15, 16})
 # It was acknowledged though too few had it, whether or not it was lost.
 _TOO_EARLY: Final = _LOSS | {12, 19}
 _COMMITS: Final = frozenset({21, 25, 26, 27})
+_TORN: Final = frozenset({22, 28, 30, 31})
 
 MUTATIONS: Final = (
     Mutation("ack-before-replication", "C02", acknowledge_before_replication, _TOO_EARLY),
@@ -119,5 +166,8 @@ MUTATIONS: Final = (
     Mutation("commit-before-replication", "C40", acknowledge_commits_before_replication, _COMMITS),
     Mutation("groups-not-reloaded", "C40", forget_groups, _COMMITS),
     Mutation("commits-of-anybody", "C40", take_commits_of_anybody, _COMMITS),
+    Mutation("last-stable-inclusive", "C46", show_the_first_open_record, _TORN),
+    Mutation("markers-lost-on-failover", "C46O", forget_markers, _TORN | {32, 33}),
+    Mutation("epoch-not-bumped", "C46", keep_the_epoch, _TORN),
 )
 BY_NAME: Final = {one.name: one for one in MUTATIONS}

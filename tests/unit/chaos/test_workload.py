@@ -6,7 +6,9 @@ from itertools import islice
 
 import pytest
 
+from ottla.chaos.transactions import Fate, transactions
 from ottla.chaos.workload import (
+    TRANSACTORS,
     Churn,
     Client,
     churns,
@@ -19,9 +21,10 @@ from ottla.chaos.workload import (
 from ottla.proto.errors import ConfigError
 
 NODES = (1, 2, 3)
-WRITERS = (Client.RAW_PRODUCER, Client.LIBRDKAFKA_PRODUCER)
+WRITERS = (Client.RAW_PRODUCER, Client.LIBRDKAFKA_PRODUCER, *TRANSACTORS)
 MEMBERS = (Client.RAW_MEMBER, Client.OWN_MEMBER, Client.LIBRDKAFKA_MEMBER)
-READERS = (Client.RAW_CONSUMER, Client.LIBRDKAFKA_CONSUMER, *MEMBERS)
+COMMITTED = (Client.LIBRDKAFKA_COMMITTED_READER, Client.OWN_COMMITTED_READER)
+READERS = (Client.RAW_CONSUMER, Client.LIBRDKAFKA_CONSUMER, *MEMBERS, *COMMITTED)
 
 
 @pytest.mark.parametrize("name", workload_names())
@@ -115,3 +118,24 @@ def test_every_life_of_a_topic_begins_with_its_creation() -> None:
 def test_a_workload_that_is_not_there_is_refused() -> None:
     with pytest.raises(ConfigError, match="'W9'"):
         plan_for("W1+W9", 1, NODES)
+
+
+def test_transactions_repeat_themselves_and_are_of_every_kind() -> None:
+    plan = plan_for("WT", 7, NODES)
+    for process in plan.processes:
+        if process.client in TRANSACTORS:
+            drawn = list(islice(transactions(process), 400))
+            assert drawn == list(islice(transactions(process), 400))
+            assert {one.fate for one in drawn} == set(Fate)
+            assert all(2 <= len(set(one.places)) <= len(one.places) <= 6 for one in drawn)
+            assert {place for one in drawn for place in one.places} == set(process.places)
+            assert {one.has_late_end for one in drawn} == {True, False}
+
+
+def test_who_reads_in_transactions_reads_what_it_writes_too() -> None:
+    plan = plan_for("WT", 7, NODES)
+    reading = [one for one in plan.processes if one.reads]
+    assert all(set(one.reads) <= set(one.places) for one in reading)
+    assert plan.groups() == {one.group: one.reads for one in reading}
+    assert len(plan.transactional_ids()) == 4
+    assert plan.transactional_topics() == {"ledger-a", "ledger-b"}

@@ -326,10 +326,10 @@ def test_a_topic_that_no_node_knows_any_more_is_reported_as_unreadable() -> None
 def test_an_answer_that_brings_nothing_new_gives_the_last_read_no_more_time() -> None:
     batch = _batch(0, "w1-1")
     reading = final_reader._Reading(HERE, 5)
-    assert final_reader._take(reading, batch, 1)
-    assert not final_reader._take(reading, batch, 1)
+    assert final_reader._take(reading, batch, 1, ())
+    assert not final_reader._take(reading, batch, 1, ())
     assert (reading.position, len(reading.records)) == (1, 1)
-    assert final_reader._take(reading, _batch(1, "w1-2"), 2)
+    assert final_reader._take(reading, _batch(1, "w1-2"), 2, ())
 
 
 def test_what_outlived_its_story_is_named_with_all_its_partitions() -> None:

@@ -9,6 +9,7 @@ from ottla.chaos.runner.requests import (
     leaders_in,
     produce_fields,
     records_in,
+    without_aborted,
 )
 from ottla.proto.kafka.message import Message
 from ottla.proto.records.build import build_batch
@@ -61,3 +62,35 @@ def test_leaders_of_topics_that_are_not_there_are_not_named() -> None:
     good = Message({"error_code": 0, "name": "a", "partitions": [part]})
     bad = Message({"error_code": 3, "name": "b", "partitions": []})
     assert leaders_in(Message({"topics": [good, bad]})) == {Place("a", 1): Seen(2, 7)}
+
+
+def _of(producer: int, *offsets: int, control: bool = False, transactional: bool = True) -> bytes:
+    records = [Record(at, 0, None, b"%d" % at) for at in offsets]
+    return build_batch(
+        records,
+        base_offset=offsets[0],
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=-1 if control else 0,
+        control=control,
+        transactional=transactional,
+    )
+
+
+def test_what_was_aborted_is_left_out_up_to_its_marker_and_nothing_else() -> None:
+    data = (
+        _of(7, 0, 1)
+        + _of(8, 2)
+        + _of(-1, 3, transactional=False)
+        + _of(7, 4, control=True)
+        + _of(7, 5)
+        + _of(8, 6, control=True)
+    )
+    left = without_aborted(records_in(data), [(7, 0)])
+    assert [one.offset for one in left] == [2, 3, 5]
+
+
+def test_a_transaction_that_was_aborted_begins_where_the_answer_says() -> None:
+    data = _of(7, 0) + _of(7, 1, control=True) + _of(7, 2) + _of(7, 3, control=True)
+    assert [one.offset for one in without_aborted(records_in(data), [(7, 2)])] == [0]
+    assert [one.offset for one in without_aborted(records_in(data), [])] == [0, 2]
