@@ -149,8 +149,8 @@ interop: install ## Kafka's own programs judge our node and our files (needs Jav
 	$(BIN)/pytest -m "interop and not transactions" tests/interop tests/integration/clients_own
 
 .PHONY: transactions
-transactions: install ## transactions on real nodes: foreign clients, our own, kills; on Apache Kafka too where there is Java
-	$(BIN)/pytest -n0 -m "transactions and not long" tests/integration tests/interop
+transactions: install ## transactions on real nodes that are killed, thousands of them, drivers that die; on Apache Kafka too where there is Java
+	$(BIN)/pytest -n0 -m "transactions and not long" tests/integration tests/interop tests/hostile
 
 .PHONY: bench-install
 bench-install: $(BENCH_STAMP) ## what `make bench` needs beside it: NATS and its client, matplotlib, py-spy

@@ -17,8 +17,8 @@ Fields are big-endian and of fixed width, so that thousands of claims are read i
                       last epoch │ flags)
     Answer   kind int8 = 2 │ flags │ number int64 │ count int32
              count × (topic id 16 │ index │ leader epoch │ fetch offset int64 │ kind │ code int16 │
-                      high watermark int64 │ start int64 │ end int64 │ gaps below int64 │ epoch │
-                      size)
+                      high watermark int64 │ start int64 │ end int64 │ gaps below int64 │
+                      held by all int64 │ epoch │ size)
              the batches of all parts, one after another
 
 Not here: whether to believe a claim (`replication/progress.py`) or a batch
@@ -59,7 +59,7 @@ _IS_FORGOTTEN: Final = 2
 _ASK: Final = struct.Struct(">BBqqI")
 _CLAIM: Final = struct.Struct(">16siiqqiB")
 _ANSWER: Final = struct.Struct(">BBqI")
-_PART: Final = struct.Struct(">16siiqBhqqqqiI")
+_PART: Final = struct.Struct(">16siiqBhqqqqqiI")
 _CLAIMS_MAX: Final = (ASK_BYTES_MAX - _ASK.size) // _CLAIM.size
 
 # How much an answer may have beside its batches.
@@ -114,6 +114,8 @@ class AnswerPart(NamedTuple):
     epoch: int = -1
     # Below it compaction may have left gaps between offsets.
     gaps_below: int = 0
+    # Every replica has what is below it, as far as the leader knows.
+    held_by_all: int = 0
     # The last batch may be cut.
     batches: bytes | memoryview = b""
     # What comes right after them, where the leader has it in pieces; who decodes gets one piece.
@@ -205,7 +207,7 @@ def answer_pieces(answer: Answer) -> list[Buffer]:
     batches = list[Buffer]()
     for part in answer.parts:
         size = part.size
-        head.append(_PART.pack(*part[:9], part.gaps_below, part.epoch, size))
+        head.append(_PART.pack(*part[:9], part.gaps_below, part.held_by_all, part.epoch, size))
         if size:
             batches += (part.batches, *part.more)
     return [b"".join(head), *batches]
@@ -235,13 +237,13 @@ def decode_answer(frame: Buffer) -> Answer:
 
 
 def _part(row: tuple[Any, ...], batches: memoryview) -> AnswerPart:
-    gaps_below, epoch, size = row[-3:]
-    part = AnswerPart._make((*row[:9], epoch, gaps_below, batches, ()))
+    gaps_below, held_by_all, epoch, size = row[-4:]
+    part = AnswerPart._make((*row[:9], epoch, gaps_below, held_by_all, batches, ()))
     _, index, leader_epoch, fetch_offset, kind, code, high_watermark, start, end = part[:9]
     # Of a partition that a leader does not know it knows no offsets either: −1.
     lowest = -1 if kind == REFUSED and code != ErrorCode.OFFSET_OUT_OF_RANGE else 0
     if (
-        min(index, leader_epoch, fetch_offset, gaps_below, epoch + 1) < 0
+        min(index, leader_epoch, fetch_offset, gaps_below, held_by_all, epoch + 1) < 0
         or min(high_watermark, start, end) < lowest
         or kind not in (SERVED, DIVERGED, REFUSED)
         or (kind == REFUSED) != (code != 0)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ottla.proto.errors import CorruptionError, ErrorCode, StorageError
-from ottla.proto.ids import Offset
+from ottla.proto.ids import FIRST_OFFSET, Offset
 from ottla.replication.follower import FollowerCore, FollowerState
 from ottla.replication.log.log import Log
 from ottla.replication.log.surgery import delete_records
@@ -29,6 +29,8 @@ class Sent(NamedTuple):
     start_offset: Offset
     # Below it compaction at the leader may have left gaps between offsets.
     gaps_below: Offset
+    # Every replica has what is below, as far as the leader knows.
+    held_by_all: Offset = FIRST_OFFSET
 
 
 def copy_into(

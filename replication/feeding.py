@@ -459,6 +459,7 @@ def _service(feed: PartitionFeed, pieces: Sequence[bytes]) -> AnswerPart:
         log.start_offset,
         log.end_offset,
         gaps_below=log.gaps_below,
+        held_by_all=log.held_by_all,
         batches=pieces[0],
         more=tuple(pieces[1:]),
     )

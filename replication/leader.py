@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.proto.errors import ErrorCode, ensure
-from ottla.proto.ids import BrokerId, LeaderEpoch, Offset
+from ottla.proto.ids import INT64_MAX, BrokerId, LeaderEpoch, Offset
 from ottla.replication.epochs import EpochHistory
 from ottla.replication.progress import (
     NEVER_MS,
@@ -235,6 +235,14 @@ class LeaderCore:
     def _is_joining(self, follower: FollowerProgress, now_ms: int) -> bool:
         # Else the high watermark would run away from a follower that is about to join.
         return follower.is_eligible and follower.is_in_sync(self.end_offset, now_ms, self._lag_ms)
+
+    @property
+    def held_by_all(self) -> Offset:
+        """Below which offset every other replica has everything, in sync or not, as it has said.
+
+        An offset that no log reaches, if there is no other; 0 while one was not heard of.
+        """
+        return Offset(max(0, min((one.held_offset for one in self._others), default=INT64_MAX)))
 
     # ── Who is in sync ────────────────────────────────────────────────────────────────────────
 

@@ -218,6 +218,7 @@ class Puller:
             Offset(part.high_watermark),
             Offset(part.start_offset),
             Offset(part.gaps_below),
+            Offset(part.held_by_all),
         )
         replica.took(claim, sent)
         log = replica.log

@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import Final
 
 from ottla.proto.errors import ErrorCode, RequestError, StorageError, ensure
-from ottla.proto.ids import NO_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
+from ottla.proto.ids import FIRST_OFFSET, NO_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from ottla.replication.copying import Sent, copy_into, follow_start
 from ottla.replication.epochs import EpochEnd
 from ottla.replication.follower import Cut, FollowerCore, FollowerState, Reset, Step
@@ -85,6 +85,8 @@ class Replica:
         self.puller: PullListener | None = None
         self._tail: Tail | None = None
         self._waiters: Final = Waiters()
+        # Nothing is known of others yet.
+        log.held_by_all = FIRST_OFFSET
 
     @property
     def topic_id(self) -> bytes:
@@ -152,6 +154,7 @@ class Replica:
             core.adopt(view, now_ms)
             hit("isr.commit.after")
             self._tell_others()
+        self.log.held_by_all = core.held_by_all
         if view.is_recovering or not view.is_durable:
             # The controller waits for this leader's word, and not for the next look around.
             core.check_isr(now_ms)
@@ -183,6 +186,7 @@ class Replica:
                 is_fsync=log.settings.fsync,
             )
         self.leader_epoch, self.source = leader_epoch, leader
+        log.held_by_all = FIRST_OFFSET
         core.follow(leader_epoch, is_led=leader is not None, last_unclean_epoch=last_unclean_epoch)
         self._around.events.followed(self)
         self._tell_others()
@@ -353,6 +357,7 @@ class Replica:
             start_offset = self.readable_from
         now_ms = self._around.now_ms()
         verdict = core.fetched(follower, broker_epoch, claim, start_offset, now_ms)
+        self.log.held_by_all = core.held_by_all
         self._settle()
         return verdict
 
@@ -454,6 +459,7 @@ class Replica:
         if core is None or self.failure is not None or not core.accepts(claim):
             return
         wall_ms = around.wall_ms()
+        log.held_by_all = sent.held_by_all
         damage = copy_into(log, core, claim, sent, now_ms=around.now_ms(), wall_ms=wall_ms)
         if damage is not None:
             around.events.corrupted(self, str(damage))

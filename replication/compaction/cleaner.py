@@ -43,6 +43,8 @@ from ottla.replication.transactions import Aborted
 
 # About 160 bytes of memory each.
 KEYS_MAX: Final = 800_000
+# Between two looks at what could go if no replica lacked it.
+AGAIN_MS: Final = 60_000
 
 
 @dataclass(slots=True)
@@ -109,6 +111,7 @@ class CleaningJob:
         self.plan: Final = plan
         self.now_ms: Final = now_ms
         self._latest: Final = KeyMap(keys_max)
+        self._held_by_all: Final = log.held_by_all
         # Taken now: the owner goes on appending while the job runs.
         self._segments: Final = {segment.base_offset: segment for segment in log.segments}
         self._live_producers: Final = {producer.producer_id for producer in log.producers}
@@ -187,6 +190,10 @@ class CleaningJob:
         for source in sources:
             for header, batch in _batches(self._log.files, source):
                 rewritten = self._rewrite(header, batch)
+                if rewritten.horizon_ms is not None and not self._is_everywhere(header):
+                    # Looked at again, but not at once: a replica may be away for days.
+                    later_ms = max(rewritten.horizon_ms, self.now_ms + AGAIN_MS)
+                    rewritten = replace(rewritten, horizon_ms=later_ms)
                 is_changed = is_changed or rewritten.is_changed
                 crc = self._take(cleaned, rewritten, crc)
             hit("log.clean.write")
@@ -220,6 +227,7 @@ class CleaningJob:
             stays_empty=header.last_offset
             in (self._last_offset, self._last_offsets.get(header.producer_id)),
             is_aborted=self._is_aborted(header),
+            is_everywhere=self._is_everywhere(header),
         )
 
     def _rewrite_marker(self, header: BatchHeader, batch: bytes) -> Rewritten:
@@ -232,12 +240,16 @@ class CleaningJob:
             header,
             now_ms=self.now_ms,
             delete_retention_ms=self._log.settings.delete_retention_ms,
-            stays=is_last or header.producer_id in self._met,
+            stays=is_last or header.producer_id in self._met or not self._is_everywhere(header),
         )
         self._met.discard(header.producer_id)
         if rewritten.batch is not None:
             self._kept_markers.add(header.last_offset)
         return rewritten
+
+    def _is_everywhere(self, header: BatchHeader) -> bool:
+        """Whether every replica has it (Q8)."""
+        return header.last_offset < self._held_by_all
 
     def _is_aborted(self, header: BatchHeader) -> bool:
         aborted = self._aborted.get(header.producer_id) if header.is_transactional else None

@@ -13,6 +13,8 @@ Q5  what cannot be decoded or has no key stays: nothing has replaced it
 Q6  records of an aborted transaction go, whatever their keys, and replace nothing
 Q7  a marker stays while any batch of its transaction is there, and then for as long as a tombstone;
     and for as long as it is the last word of a live producer
+Q8  a tombstone or a marker that some replica may lack stays: whoever has what it speaks of, and
+    comes back late, must hear of it
 
 Not here: files (`cleaner.py`).
 """
@@ -82,6 +84,7 @@ def rewrite_batch(
     delete_retention_ms: int,
     stays_empty: bool,
     is_aborted: bool = False,
+    is_everywhere: bool = True,
 ) -> Rewritten:
     """Return what is left of one whole batch of records, whose checksum the caller has checked."""
     horizon = header.base_timestamp if header.has_delete_horizon else None
@@ -96,7 +99,8 @@ def rewrite_batch(
         records = decode_records(batch)
     except RecordsError:
         return Rewritten(batch, horizon_ms=horizon)
-    kept = [record for record in records if _stays(record, latest, horizon, now_ms)]
+    due = horizon if is_everywhere else None
+    kept = [record for record in records if _stays(record, latest, due, now_ms)]
     has_tombstone = any(record.value is None and record.key is not None for record in kept)
     new_horizon = None
     if has_tombstone:

@@ -28,7 +28,7 @@ from functools import partial
 from typing import Final
 
 from ottla.proto.errors import CorruptionError, ErrorCode, RequestError, StorageError, ensure
-from ottla.proto.ids import FIRST_OFFSET, INT32_MAX, LeaderEpoch, Offset
+from ottla.proto.ids import FIRST_OFFSET, INT32_MAX, INT64_MAX, LeaderEpoch, Offset
 from ottla.proto.records.compression import CODEC_NAMES, Codec
 from ottla.proto.records.header import TimestampType
 from ottla.proto.records.validate import BatchLimits
@@ -98,6 +98,9 @@ class Log:
         self.high_watermark = Offset(max(state.start_offset, min(state.high_watermark, end_offset)))
         # Compaction, here or at the leader, may have left gaps in the offsets below this one.
         self.gaps_below = state.gaps_below
+        # Every other replica has what is below; so long a marker or a tombstone stays, or whoever
+        # was away for long would never hear of it. Whoever knows of other replicas says so.
+        self.held_by_all = Offset(INT64_MAX)
         # Why this log refuses everything, or None.
         self.offline: str | None = None
         # Segments that are out of the log and wait to be removed, with the time they may go.

@@ -19,7 +19,7 @@ from tests.interop.tools import (
     start_tools,
 )
 
-pytestmark = [pytest.mark.interop, pytest.mark.transactions]
+pytestmark = pytest.mark.interop
 
 DEADLINE_S = 30.0
 ID = "a-java-producer"

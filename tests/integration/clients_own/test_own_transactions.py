@@ -34,7 +34,7 @@ from tests.integration.clients_own.transacting import (
 )
 from tests.integration.nodes import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.transactions]
+pytestmark = pytest.mark.integration
 
 
 def test_what_is_committed_is_read_and_what_is_aborted_is_not(

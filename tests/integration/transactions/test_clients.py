@@ -19,7 +19,7 @@ from tests.integration.transactions.ledger_clients import (
     write,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.transactions]
+pytestmark = pytest.mark.integration
 
 NewTopic = Callable[[int], str]
 

@@ -26,13 +26,6 @@ _EVERYWHERE: Final = (
         ours="0-6",
         kafka="0-5",
     ),
-    Intended(
-        "ApiVersions: *",
-        "*.api_keys.66",
-        "a pattern of a stranger's is not matched by backtracking",
-        ours="0-1",
-        kafka="0-2",
-    ),
 )
 
 _BYTES: Final = (

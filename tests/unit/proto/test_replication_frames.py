@@ -36,7 +36,9 @@ def ask(*claims: PartitionClaim, is_fetch: bool = True) -> bytes:
 
 
 def served(batches: bytes = b"batches", **changes: object) -> AnswerPart:
-    part = AnswerPart(TOPIC, 3, 7, 100, SERVED, 0, 95, 10, 120, gaps_below=50, batches=batches)
+    part = AnswerPart(
+        TOPIC, 3, 7, 100, SERVED, 0, 95, 10, 120, gaps_below=50, held_by_all=70, batches=batches
+    )
     return part._replace(**changes)  # type: ignore[arg-type]  # names are the fields'
 
 
@@ -65,7 +67,8 @@ def test_the_bytes_of_an_answer_stay_what_they_are() -> None:
     expected = (
         "02 01 0000000000000006 00000001"
         "000102030405060708090a0b0c0d0e0f 00000003 00000007 0000000000000064 00 0000"
-        "000000000000005f 000000000000000a 0000000000000078 0000000000000032 ffffffff 00000003"
+        "000000000000005f 000000000000000a 0000000000000078 0000000000000032"
+        "0000000000000046 ffffffff 00000003"
         "616263"
     )
     assert answer(served(b"abc")) == bytes.fromhex(expected)
@@ -154,9 +157,9 @@ def test_r3_an_absurd_count_costs_no_memory(count: int) -> None:
 
 def test_r3_sizes_that_add_up_to_more_than_is_there_are_refused() -> None:
     frame = bytearray(answer(served(b"abc"), served(b"def")))
-    assert frame[14 + 71 : 14 + 75] == (3).to_bytes(4, "big")
+    assert frame[14 + 79 : 14 + 83] == (3).to_bytes(4, "big")
     for size in (0, 2, 4, 6, 2**31, 2**32 - 1):
-        frame[14 + 71 : 14 + 75] = size.to_bytes(4, "big")
+        frame[14 + 79 : 14 + 83] = size.to_bytes(4, "big")
         with pytest.raises(RemoteProtocolError):
             decode_answer(bytes(frame))
 
@@ -203,6 +206,7 @@ def test_an_ask_with_flags_or_a_head_that_cannot_be_is_refused(place: int, value
         pytest.param(served(start_offset=-1), id="start"),
         pytest.param(served(end_offset=-1), id="end"),
         pytest.param(served(gaps_below=-1), id="gaps below"),
+        pytest.param(served(held_by_all=-1), id="held by all"),
         pytest.param(served(epoch=4), id="served with an epoch"),
         pytest.param(served(kind=DIVERGED, epoch=4), id="diverged with batches"),
         pytest.param(served(b"", kind=DIVERGED), id="diverged without an epoch"),

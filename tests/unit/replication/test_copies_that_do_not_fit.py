@@ -61,6 +61,8 @@ def test_a_compacted_log_of_which_the_end_is_gone_is_copied_to_its_end() -> None
     led.lead(view(partition_epoch=1, isr=ALONE))
     for one in ((b"a", b"1"), (b"b", b"1"), (b"a", None)):
         led.append([produced(one)], now_ms=NOW_MS)
+    # The follower had it all, and has lost its disk since.
+    led.log.held_by_all = Offset(3)
     for number in range(1, 4):
         if led.log.active.size:
             led.log.roll()

@@ -61,6 +61,20 @@ def test_rule_69_a_high_watermark_above_the_log_stops_the_show() -> None:
         Led(view(1, 2, 3), end=10, high_watermark=11)
 
 
+# ── What every replica has ────────────────────────────────────────────────────────────────────
+
+
+def test_what_every_replica_has_is_what_the_slowest_has_said_in_sync_or_not() -> None:
+    led = Led(view(1, 2), end=10)
+    assert led.core.held_by_all == 0, "nobody was heard of"
+    led.fetch(2, 10)
+    assert led.core.held_by_all == 0, "one is away"
+    led.fetch(3, 4)
+    assert led.core.held_by_all == 4
+    led.fetch(3, 9)
+    assert led.core.held_by_all == 9
+
+
 # ── acks ──────────────────────────────────────────────────────────────────────────────────────
 
 MEMBERS = {3: (1, 2, 3), 2: (1, 2), 1: (1,)}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from ottla.proto.ids import Offset
+from ottla.proto.ids import LeaderEpoch, Offset
 from ottla.proto.replication import (
     DIVERGED,
     REFUSED,
@@ -19,7 +21,7 @@ from ottla.replication.pulling import CUTS_MAX
 from ottla.replication.settings import LogSettings
 from tests.builders import NOW_MS, produced, small_settings, values_of
 from tests.sim.material import stamped
-from tests.unit.replication.stream import EPOCH, FOLLOWER, LEADER, Stream
+from tests.unit.replication.stream import EPOCH, FOLLOWER, LEADER, Stream, view
 
 PAGE_CACHE = LogSettings(fsync=False)
 
@@ -189,6 +191,21 @@ def test_rule_45_a_batch_of_a_later_epoch_than_the_leaders_is_not_appended() -> 
     stream.wait(PAUSE_MIN_MS)
     stream.settle()
     assert stream.is_equal()
+
+
+def test_a_follower_hears_how_far_every_replica_has_come() -> None:
+    stream = Stream()
+    led, followed = stream.led(), stream.followed()
+    led.lead(replace(view(partition_epoch=1), replicas=(LEADER, FOLLOWER)))
+    assert (led.log.held_by_all, followed.log.held_by_all) == (0, 0)
+    for number in range(3):
+        led.append([produced(b"%d" % number)], now_ms=NOW_MS)
+        stream.settle()
+    assert led.log.held_by_all == led.log.end_offset == 3
+    # As the leader knew when it sent the last record.
+    assert 0 < followed.log.held_by_all <= 3
+    followed.follow(LeaderEpoch(EPOCH + 1), None)
+    assert followed.log.held_by_all == 0, "another leader may know better"
 
 
 def test_a_gap_that_compaction_left_at_the_leader_is_no_damage() -> None:

@@ -12,6 +12,7 @@ from ottla.proto.kafka.apis import (
     END_TXN,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
+    LIST_TRANSACTIONS,
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
@@ -169,10 +170,18 @@ def _offsets(ask: Ask) -> Talk:
     yield _ending(name, by, 4)
 
 
+def _patterns(ask: Ask) -> Talk:
+    asked = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1}
+    # What fits would be told with producer ids, and these differ.
+    for pattern in ("nobody-.*-has-it", "[x-z]{3,}\\d+no", "(", "[a", "a**", "*a", "(?=a)", "\\"):
+        yield Send(LIST_TRANSACTIONS, ask.version, {**asked, "transactional_id_pattern": pattern})
+
+
 TRANSACTION_CASES: Final[tuple[Case, ...]] = (
     many("of strangers", END_TXN, _strangers_end, topic=_HERE),
     many("twice, by an old client", END_TXN, _old_ends, versions=range(5), topic=_HERE),
     many("right and wrong", ADD_PARTITIONS_TO_TXN, _adds, versions=range(4), topic=_HERE),
     many("in a transaction", PRODUCE, _writes, versions=(9, 10, 11), topic=_HERE),
     many("right and wrong", TXN_OFFSET_COMMIT, _offsets, topic=_HERE),
+    many("by a pattern", LIST_TRANSACTIONS, _patterns, versions=(2,)),
 )

@@ -315,7 +315,7 @@ def test_transactions_are_listed_by_what_is_asked_for(desk: Desk, version: int) 
 @pytest.mark.parametrize("pattern", ["(x", "(?=x)", "x" * 1001, "x{100000}", "(x*){499}"])
 def test_what_is_no_pattern_is_refused(desk: Desk, pattern: str) -> None:
     producer(desk)
-    asked: dict[str, list[Any]] = {"state_filters": [], "producer_id_filters": []}
+    asked: dict[str, Any] = {"state_filters": [], "producer_id_filters": []}
     told = ask(desk, apis.LIST_TRANSACTIONS, 2, **asked, transactional_id_pattern=pattern)
     code = ErrorCode.NONE if pattern == "x{100000}" else ErrorCode.INVALID_REGULAR_EXPRESSION
     # A brace that is no repetition is a brace.
@@ -328,7 +328,7 @@ def test_a_pattern_that_takes_too_long_is_refused_in_time(
     monkeypatch.setattr(transaction_admin, "STEPS_MAX", 100_000)
     code, _, _ = held(desk, transactional_id="x" * TRANSACTIONAL_ID_MAX)
     assert code == ErrorCode.NONE
-    asked: dict[str, list[Any]] = {"state_filters": [], "producer_id_filters": []}
+    asked: dict[str, Any] = {"state_filters": [], "producer_id_filters": []}
     for pattern, wanted in [("x*y", ErrorCode.NONE), ("(x|y)*x(x|y){70}", 128)]:
         told = ask(desk, apis.LIST_TRANSACTIONS, 2, **asked, transactional_id_pattern=pattern)
         assert (told["error_code"], told["transaction_states"]) == (wanted, [])
