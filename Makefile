@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 # Made when the packages of the lock are in .venv; older than the lock or pyproject.toml: again.
 STAMP := $(VENV)/.installed
 SPARK_STAMP := $(VENV)/.spark-installed
+BENCH_STAMP := $(VENV)/.bench-installed
 SUITE := $(BIN)/python -m tests.run
 
 OPTIONS ?=
@@ -151,8 +152,27 @@ interop: install ## Kafka's own programs judge our node and our files (needs Jav
 transactions: install ## transactions on real nodes: foreign clients, our own, kills; on Apache Kafka too where there is Java
 	$(BIN)/pytest -n0 -m "transactions and not long" tests/integration tests/interop
 
+.PHONY: bench-install
+bench-install: $(BENCH_STAMP) ## what `make bench` needs beside it: NATS and its client, matplotlib, py-spy
+
+$(BENCH_STAMP): $(STAMP) locks/bench.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r locks/bench.lock
+	@touch $@
+
 .PHONY: bench
-bench: install ## what this machine can do, and the log beside it
+bench: bench-install ## Ottla beside Apache Kafka and NATS, the whole table, into docs/benchmarks; goes on where it ended: make bench [OPTIONS="--minutes 30 --only goals"]
+	$(BIN)/python -m bench.versus run --out docs/benchmarks $(OPTIONS)
+
+.PHONY: bench-quick
+bench-quick: bench-install ## a few minutes of it, into target/bench/quick
+	$(BIN)/python -m bench.versus run --run quick --only quick --rounds 2 --warm-gb 0.5 --out target/bench/quick-page $(OPTIONS)
+
+.PHONY: profile
+profile: bench-install ## flame graphs of each node under load, into target/profile: make profile [OPTIONS="--only ack-1000 --variant ottla-fsync"]
+	$(BIN)/python -m bench.versus.profile $(OPTIONS)
+
+.PHONY: bench-log
+bench-log: install ## what this machine can do, and the log beside it
 	$(BIN)/python -m bench.limit
 	$(BIN)/python -m bench.log
 	$(BIN)/python -m bench.open
@@ -189,9 +209,10 @@ lock: ## write locks/ anew from pyproject.toml (downloads uv into a throw-away e
 	rm -rf target/lock
 	$(PYTHON) -m venv target/lock
 	target/lock/bin/pip install --quiet --disable-pip-version-check uv
-	$(COMPILE) --extra dev --extra bench --extra chaos pyproject.toml locks/build.in -o locks/dev.lock
+	$(COMPILE) --extra dev --extra chaos pyproject.toml locks/build.in -o locks/dev.lock
 	$(COMPILE) --all-extras -c locks/dev.lock pyproject.toml locks/build.in -o locks/all.lock
 	$(COMPILE) --extra spark -c locks/all.lock pyproject.toml -o locks/spark.lock
+	$(COMPILE) --extra bench -c locks/all.lock pyproject.toml -o locks/bench.lock
 	$(COMPILE) -c locks/dev.lock pyproject.toml -o locks/node.lock
 	$(COMPILE) -c locks/dev.lock locks/build.in -o locks/build.lock
 	rm -rf target/lock

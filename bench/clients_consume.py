@@ -24,7 +24,7 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -115,6 +115,24 @@ def _drive_kafka_python(bootstrap: str, topic: str, clock: _Clock) -> None:
 
 
 def _drive_aiokafka(bootstrap: str, topic: str, clock: _Clock) -> None:
+    async def read(consumer: Any) -> None:
+        more = True
+        while more:
+            found = await consumer.getmany(timeout_ms=10_000, max_records=POLL_RECORDS)
+            more = clock.took(sum(map(len, found.values())))
+
+    _with_aiokafka(bootstrap, topic, read)
+
+
+def _drive_aiokafka_one(bootstrap: str, topic: str, clock: _Clock) -> None:
+    async def read(consumer: Any) -> None:
+        while clock.took(await consumer.getone() is not None):
+            pass
+
+    _with_aiokafka(bootstrap, topic, read)
+
+
+def _with_aiokafka(bootstrap: str, topic: str, read: Callable[[Any], Awaitable[None]]) -> None:
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     async def main() -> None:
@@ -126,10 +144,7 @@ def _drive_aiokafka(bootstrap: str, topic: str, clock: _Clock) -> None:
         await consumer.start()
         consumer.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
         try:
-            more = True
-            while more:
-                found = await consumer.getmany(timeout_ms=10_000, max_records=POLL_RECORDS)
-                more = clock.took(sum(map(len, found.values())))
+            await read(consumer)
         finally:
             await consumer.stop()
 
@@ -153,6 +168,7 @@ CLIENTS: Final[dict[str, Callable[[str, str, _Clock], None]]] = {
     "ours-async": _drive_ours_async,
     "kafka-python": _drive_kafka_python,
     "aiokafka": _drive_aiokafka,
+    "aiokafka, getone": _drive_aiokafka_one,
     "confluent-kafka": _drive_confluent,
 }
 

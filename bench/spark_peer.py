@@ -23,6 +23,8 @@ POM: Final = TOP / "bench" / "spark_pom.xml"
 PLACE: Final = TOP / "target" / "spark-4.0"
 PACKAGES: Final = ("pyspark==4.0.0",)
 _DEADLINE_S: Final = 900.0
+# Where this Python, or the Spark that it runs, looks for its own modules.
+_OURS: Final = frozenset({"PYTHONPATH", "SPARK_HOME"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Peer:
 
     def environment(self) -> dict[str, str]:
         """Return an environment in which Spark takes this Python, and not that of somebody else."""
-        kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        kept = {key: value for key, value in os.environ.items() if key not in _OURS}
         python = str(self.python)
         return {**kept, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
 

@@ -29,6 +29,7 @@ from typing import Any, Final
 
 from ottla.chaos.clock import NeverHappenedError, let_pass, now_ns, now_s, wait_until
 from ottla.chaos.evidence import FaultEvent, RunFacts, Uses
+from ottla.chaos.load import LoadWatch
 from ottla.chaos.machine import machine_facts
 from ottla.chaos.nemesis.admin import set_option
 from ottla.chaos.nemesis.driver import Driver
@@ -124,6 +125,8 @@ class _Performance:
         self._end_s: Final = now_s() + scenario.limit_s
         self._phase = "warm-up"
         self._is_over: Final = threading.Event()
+        # Nodes in containers are not below this process: their work would be taken for others'.
+        self._load: Final = LoadWatch(folder.add_load) if backend.name != "docker" else None
         self._ticker: Final = threading.Thread(target=self._tick, name="ticker", daemon=True)
 
     # -- telling ---------------------------------------------------------------------------------
@@ -167,7 +170,7 @@ class _Performance:
 
     def _look_at_uses(self) -> None:
         found = self._backend.resources()
-        names = ("rss_bytes", "open_files", "disk_bytes")
+        names = ("rss_bytes", "open_files", "disk_bytes", "rss_peak_bytes")
         self._folder.add_uses(
             Uses(now_ns(), node, *(uses[name] for name in names)) for node, uses in found.items()
         )
@@ -180,6 +183,8 @@ class _Performance:
         self._backend.start()
         self._runner.start()
         self._ticker.start()
+        if self._load is not None:
+            self._load.start()
         wait_until(lambda: self._runner.acknowledged() >= WARM_OK, _WARM_S, "clients write")
         if not self._scene.wait_whole(_WHOLE_S):
             raise HarnessError("the cluster was not whole before anything was broken")
@@ -203,6 +208,7 @@ class _Performance:
                 tolerated=scenario.tolerated,
                 allowed_log=scenario.allowed_log,
                 is_unclean_allowed=scenario.is_unclean_allowed,
+                limits=scenario.limits,
                 title=scenario.title,
                 machine=machine_facts(),
             )
@@ -214,6 +220,7 @@ class _Performance:
         let_pass(scenario.steady_s)
         if scenario.steps or scenario.mix_s:
             self._enter("fault")
+            self._scene.tell_term()
             try:
                 self._driver.run(scenario.steps)
                 end_s = now_s() + scenario.mix_s
@@ -225,6 +232,7 @@ class _Performance:
                 self._enter(_RECOVER)
                 self._driver.heal_all()
             self._scene.wait_whole(_WHOLE_S)
+            self._scene.tell_term()
         self._enter("steady", scenario.steady_s)
         let_pass(scenario.steady_s)
 
@@ -275,6 +283,8 @@ class _Performance:
         self._is_over.set()
         if self._ticker.is_alive():
             self._ticker.join()
+        if self._load is not None:
+            self._load.stop()
         self._runner.close()
         self._failures.extend(self._runner.failures())
         self._folder.add_leaders(self._recorder.leaders())

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from ottla.chaos.history import Event, Place
+from ottla.chaos.limits import ScenarioLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,20 @@ class Uses(NamedTuple):
     rss_bytes: int
     open_files: int
     disk_bytes: int
+    # The most memory that this process has ever held; 0: nobody asked.
+    rss_peak_bytes: int = 0
+
+
+class Load(NamedTuple):
+    """How busy the machine was from one moment to another, as shares of all its processors."""
+
+    begin_ns: int
+    end_ns: int
+    idle: float
+    # Not used by the harness, nor by what it started.
+    others: float
+    # How much later than it should have been the harness itself woke up.
+    late_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +133,8 @@ class RunFacts:
     # What this scenario makes nodes log, and offline verifying find: regular expressions.
     allowed_log: tuple[str, ...] = ()
     is_unclean_allowed: bool = False
+    # What this scenario must hold beside all rows.
+    limits: ScenarioLimits = field(default_factory=ScenarioLimits)
     # The scenario in a few words.
     title: str = ""
     # On what it ran, and with which versions: what a page tells, and nobody judges.
@@ -144,6 +161,8 @@ class Evidence:
     leaders_seen: Sequence[tuple[int, Place, int, int]] = ()
     # What nodes used, now and then; nothing where the backend cannot tell.
     uses: Sequence[Uses] = ()
+    # How busy the machine was; nothing where nobody could look.
+    loads: Sequence[Load] = ()
     # The harness itself failed: a run that has any of these is never a pass.
     harness_failures: Sequence[str] = ()
 

@@ -22,6 +22,7 @@ from ottla.chaos.evidence import (
     RunFacts,
 )
 from ottla.chaos.history import BadHistoryError, Place
+from ottla.chaos.limits import limits_from
 
 T = TypeVar("T")
 
@@ -50,7 +51,8 @@ def facts_from(told: Any) -> RunFacts:
     known = {one.name for one in fields(RunFacts)}
     values = {name: value for name, value in told.items() if name in known}
     lists = ("nodes", "expected", "tolerated", "allowed_log")
-    return RunFacts(**values | {name: tuple(values[name]) for name in lists if name in values})
+    values |= {name: tuple(values[name]) for name in lists if name in values}
+    return RunFacts(**{**values, "limits": limits_from(values.get("limits", {}))})
 
 
 # ── Faults ────────────────────────────────────────────────────────────────────────────────────

@@ -59,8 +59,9 @@ class FaultFigure:
     """What one fault did to writers. Times are None if nothing was acknowledged any more."""
 
     span: Span
-    # The longest time without an acknowledged write, and where that was.
+    # The longest time without an acknowledged write, when it began, and where that was.
     outage_s: float
+    outage_began_ns: int
     place: Place | None
     # From when it was injected, and from when it was healed, to the next acknowledged write.
     first_ok_s: float | None
@@ -178,11 +179,12 @@ def _faults(evidence: Evidence, done: Sequence[Operation]) -> list[FaultFigure]:
             (longest_gap(_until(moments, next_ns, end_ns), span.begin_ns, end_ns), place)
             for place, moments in served.items()
         ]
-        longest, place = max(outages, default=(0, None))
+        (longest, outage_began_ns), place = max(outages, default=((0, span.begin_ns), None))
         found.append(
             FaultFigure(
                 span=span,
                 outage_s=longest / _S,
+                outage_began_ns=outage_began_ns,
                 place=place,
                 first_ok_s=_next_s(every, span.begin_ns),
                 first_ok_after_heal_s=(
@@ -214,11 +216,15 @@ def _is_steady(tried: Sequence[int]) -> bool:
     return len(tried) >= max(_STEADY, _STEADY_PER_S * length_s)
 
 
-def longest_gap(moments: Sequence[int], begin: int, end: int) -> int:
-    """Return the longest time between two neighbours of which any part lies in the window."""
+def longest_gap(moments: Sequence[int], begin: int, end: int) -> tuple[int, int]:
+    """Return the longest time between two neighbours of which any part lies in the window.
+
+    And when it began.
+    """
     first = max(0, bisect_left(moments, begin) - 1)
     last = min(len(moments) - 1, bisect_left(moments, end))
-    return max((moments[at + 1] - moments[at] for at in range(first, last)), default=0)
+    gaps = ((moments[at + 1] - moments[at], moments[at]) for at in range(first, last))
+    return max(gaps, default=(0, begin))
 
 
 def _until(moments: Sequence[int], next_ns: int, end_ns: int) -> Sequence[int]:

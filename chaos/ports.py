@@ -152,8 +152,11 @@ class Backend(Protocol):
 
     # -- disks and clocks --------------------------------------------------------------------------
 
-    def set_faults(self, node: int, clauses: Sequence[str]) -> None:
-        """Let a running node suffer these, and no other: `eio=…`, `clock_ms=…`, `failpoint=…`."""
+    def set_faults(self, node: int, clauses: Sequence[str]) -> int:
+        """Let a running node suffer these, and no other: `eio=…`, `clock_ms=…`, `failpoint=…`.
+
+        Return how often it has met what it was to suffer before.
+        """
 
     def data_dir(self, node: int) -> Path:
         """Return where a node that is down keeps its files, for whoever changes them."""

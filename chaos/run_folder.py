@@ -24,7 +24,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO, TypeVar
 
-from ottla.chaos.evidence import Evidence, FaultEvent, FinalRead, ReplicaPrint, RunFacts, Uses
+from ottla.chaos.evidence import (
+    Evidence,
+    FaultEvent,
+    FinalRead,
+    Load,
+    ReplicaPrint,
+    RunFacts,
+    Uses,
+)
 from ottla.chaos.evidence_lines import (
     facts_from,
     facts_to,
@@ -82,6 +90,9 @@ class RunFolder:
     def add_uses(self, uses: Iterable[Uses]) -> None:
         self._add("uses.jsonl", (list(one) for one in uses))
 
+    def add_load(self, load: Load) -> None:
+        self._add("loads.jsonl", [list(load)])
+
     def write_offline(self, problems: Mapping[int, Sequence[str]]) -> None:
         self._write("offline.json", {str(node): list(told) for node, told in problems.items()})
 
@@ -132,6 +143,7 @@ class RunFolder:
             logs=self._logs(),
             leaders_seen=self._rows("leaders.jsonl", leader_from) or (),
             uses=self._rows("uses.jsonl", lambda told: Uses(*told)) or (),
+            loads=self._rows("loads.jsonl", lambda told: Load(*told)) or (),
             harness_failures=[_CUT_SHORT] if failures is None else failures,
         )
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from ottla.chaos.checkers.rows import ROWS
+from ottla.chaos.limits import ScenarioLimits, limits_from, problems_of
 from ottla.chaos.nemesis.plan import Step, Target
 from ottla.chaos.nemesis.table import KINDS
 from ottla.chaos.ports import Means
@@ -25,7 +27,6 @@ from ottla.proto.errors import ConfigError
 TABLE: Final = Path(__file__).with_name("scenarios.toml")
 TIERS: Final = ("pr", "nightly", "weekly", "judge")
 BACKENDS: Final = ("local", "docker", "kafka")
-ROWS: Final = range(1, 34)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,7 @@ class Scenario:
     tolerated: tuple[int, ...] = ()
     allowed_log: tuple[str, ...] = ()
     is_unclean_allowed: bool = False
+    limits: ScenarioLimits = field(default_factory=ScenarioLimits)
 
     @property
     def means(self) -> frozenset[Means]:
@@ -114,7 +116,8 @@ _KEYS: Final[dict[str, type | tuple[type, ...]]] = {
     "id": str, "title": str, "tier": str, "limit_s": _NUMBER, "workload": str, "fault": list,
     "mix_s": _NUMBER, "nodes": int, "controllers": int, "steady_s": _NUMBER, "recovery_s": _NUMBER,
     "ok_min": int, "reached_min": int, "options": dict, "backends": list, "expected": list,
-    "tolerated": list, "allowed_log": list, "is_unclean_allowed": bool, "pace": _NUMBER,
+    "tolerated": list, "allowed_log": list, "is_unclean_allowed": bool, "limits": dict,
+    "pace": _NUMBER,
 }  # fmt: skip
 _REQUIRED: Final = ("id", "title", "tier", "limit_s", "workload")
 _STEP_KEYS: Final[dict[str, type | tuple[type, ...]]] = {
@@ -135,7 +138,9 @@ def _problems(row: Mapping[str, Any]) -> Iterator[str]:
             yield f"there is no backend {backend!r}; there are {', '.join(BACKENDS)}."
     for key in ("expected", "tolerated"):
         if any(one not in ROWS for one in row.get(key, ())):
-            yield f"{key} are rows of the judge, from {ROWS.start} to {ROWS.stop - 1}."
+            yield f"{key} are rows of the judge, from {min(ROWS)} to {max(ROWS)}."
+    if isinstance(row.get("limits", {}), dict):
+        yield from (f"limits: {one}" for one in problems_of(row.get("limits", {})))
     for number, step in enumerate(row.get("fault", ()), 1):
         yield from (f"fault {number}: {one}" for one in _step_problems(step))
 
@@ -173,13 +178,14 @@ def _step_problems(step: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _scenario(row: Mapping[str, Any]) -> Scenario:
-    plain = {key: value for key, value in row.items() if key not in ("fault", "options")}
+    plain = {key: value for key, value in row.items() if key not in ("fault", "options", "limits")}
     lists = ("backends", "expected", "tolerated", "allowed_log")
     plain |= {key: tuple(plain[key]) for key in lists if key in plain}
     return Scenario(
         **plain,
         steps=tuple(map(_step, row.get("fault", ()))),
         options={key: str(value) for key, value in row.get("options", {}).items()},
+        limits=limits_from(row.get("limits", {})),
     )
 
 

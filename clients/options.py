@@ -371,6 +371,11 @@ def options_of(role: Role) -> tuple[Option[Any], ...]:
 
 def read_options(role: Role, given: Mapping[str, object]) -> ClientOptions:
     """Return the options, or raise `ConfigError` with a sentence for each problem."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            f'options are a dictionary, as {{"bootstrap.servers": "localhost:9092"}}, and '
+            f"{type(given).__name__} is none."
+        )
     problems, values = list[str](), dict[str, Any]()
     for name, value in given.items():
         try:

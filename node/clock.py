@@ -34,12 +34,15 @@ class Clock:
 class ShiftedClock(Clock):
     """A wall clock that is wrong by as much as one likes; durations are as they are."""
 
-    __slots__ = ("shift_ms",)
+    __slots__ = ("reads", "shift_ms")
 
     def __init__(self) -> None:
         self.shift_ms = 0
+        # How often it was read while it was wrong.
+        self.reads = 0
 
     def now_ms(self) -> int:
+        self.reads += bool(self.shift_ms)
         return super().now_ms() + self.shift_ms
 
 

@@ -10,7 +10,9 @@ Two clauses more are known there:
     clock_ms=60000                      the wall clock is a minute ahead
     failpoint=log.roll.before:kill@1    arms a failpoint
 
-What was obeyed, or why it was not, is written beside it, under the same name with `.obeyed`.
+What was obeyed, or why it was not, is written beside it, under the same name with `.obeyed`; and
+with `.met`, how often the disk or the clock that was broken until then was met: nobody learns
+anything from a fault that nobody met.
 
 Not here: what the faults are.
 
@@ -34,6 +36,7 @@ from ottla.replication.storage.open import ENVIRONMENT_KEY, plan_of
 
 FILE_KEY: Final = "OTTLA_FAULTS_FILE"
 _OBEYED: Final = ".obeyed"
+_MET: Final = ".met"
 _CLOCK: Final = "clock_ms"
 _FAILPOINT: Final = "failpoint"
 
@@ -69,15 +72,22 @@ class Sabotage:
     def obey(self) -> None:
         """Read the file, and let everything in it hold."""
         assert self._path is not None
+        met = self._met()
         try:
             text = self._path.read_text(encoding="utf-8")
             self._become(text)
             told = text
         except (OSError, ValueError, ConfigError) as error:
             told = f"refused: {error}"
+        self._path.with_name(self._path.name + _MET).write_text(str(met), encoding="utf-8")
         part = self._path.with_name(self._path.name + _OBEYED + ".part")
         part.write_text(told, encoding="utf-8")
         part.rename(self._path.with_name(self._path.name + _OBEYED))
+
+    def _met(self) -> int:
+        """Return how often somebody met what is broken now."""
+        of_disk = 0 if self._plan is None else self._plan.met
+        return of_disk + (0 if self._shifted is None else self._shifted.reads)
 
     def _become(self, text: str) -> None:
         disk, armed, shift_ms = list[str](), list[tuple[str, failpoints.Action]](), 0
@@ -96,7 +106,7 @@ class Sabotage:
         if self._plan is not None:
             self._plan.become(plan)
         if self._shifted is not None:
-            self._shifted.shift_ms = shift_ms
+            self._shifted.shift_ms, self._shifted.reads = shift_ms, 0
         for place in self._armed:
             failpoints.disarm(place)
         self._armed = [place for place, _ in armed]

@@ -134,7 +134,7 @@ class ProducerStates:
             self.transactions.drop(guard)
             return ErrorCode.NOT_COORDINATOR
         is_admitted = self.transactions.admit(guard)
-        return ErrorCode.NONE if is_admitted else ErrorCode.INVALID_TXN_STATE
+        return ErrorCode.NONE if is_admitted else ErrorCode.CONCURRENT_TRANSACTIONS
 
     def _check_sequence(self, header: BatchHeader) -> Placed | None:
         producer = self._producers.get(header.producer_id)

@@ -426,7 +426,7 @@ class ContainerBackend:
     def start_twin(self, node: int, *, on_same_files: bool) -> int | None:
         raise _cannot(Means.TWIN)
 
-    def set_faults(self, node: int, clauses: Sequence[str]) -> None:
+    def set_faults(self, node: int, clauses: Sequence[str]) -> int:
         raise _cannot(Means.DISK)
 
     def limit_memory(self, node: int, more_bytes: int | None) -> None:

@@ -299,7 +299,7 @@ class KafkaBackend:
     def plug_in(self, node: int) -> None:
         raise _cannot(Means.UNPLUG)
 
-    def set_faults(self, node: int, clauses: Sequence[str]) -> None:
+    def set_faults(self, node: int, clauses: Sequence[str]) -> int:
         raise _cannot(Means.DISK)
 
     def limit_memory(self, node: int, more_bytes: int | None) -> None:

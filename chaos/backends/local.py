@@ -290,8 +290,8 @@ class LocalBackend:
 
     # -- disks, clocks, memory -------------------------------------------------------------------
 
-    def set_faults(self, node: int, clauses: Sequence[str]) -> None:
-        self._processes[node].set_faults(clauses)
+    def set_faults(self, node: int, clauses: Sequence[str]) -> int:
+        return self._processes[node].set_faults(clauses)
 
     def data_dir(self, node: int) -> Path:
         return self._processes[node].data_dir

@@ -154,10 +154,13 @@ class NodeProcess:
 
     # -- faults while it runs --------------------------------------------------------------------
 
-    def set_faults(self, clauses: Sequence[str]) -> None:
-        """Have it obey these and no other; return when it does, or when it is no more."""
+    def set_faults(self, clauses: Sequence[str]) -> int:
+        """Have it obey these and no other; return when it does, or when it is no more.
+
+        And how often it has met those that held before.
+        """
         if list(clauses) == self.faults:
-            return
+            return 0
         text, told = ";".join(clauses), list[str]()
 
         def holds() -> bool:
@@ -170,11 +173,14 @@ class NodeProcess:
         except NeverHappenedError as error:
             raise HarnessError(f"node {self.node} takes no faults: {told[-1]}") from error
         self.faults = list(clauses)
+        met = self._faults_path.with_name("faults.met")
+        return int(met.read_text()) if met.exists() else 0
 
     def _obeyed(self, text: str) -> str:
         """Return what it says when it is asked to obey this; if it is no more, that it does."""
         obeyed = self._faults_path.with_name("faults.obeyed")
         obeyed.unlink(missing_ok=True)
+        self._faults_path.with_name("faults.met").unlink(missing_ok=True)
         self._faults_path.write_text(text)
         self._wait_listens(signal.SIGUSR1)
         self.signal(signal.SIGUSR1)
@@ -226,7 +232,16 @@ def uses_of(pid: int, data_dir: Path) -> dict[str, Any]:
         "rss_bytes": int((proc / "statm").read_text().split()[1]) * _PAGE_BYTES,
         "open_files": sum(1 for _ in (proc / "fd").iterdir()),
         "disk_bytes": sum(one.stat().st_blocks * 512 for one in _files(data_dir)),
+        "rss_peak_bytes": _peak_bytes(proc),
     }
+
+
+def _peak_bytes(proc: Path) -> int:
+    """Return the most memory that a process has ever held."""
+    for line in (proc / "status").read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def surroundings() -> dict[str, str]:

@@ -120,15 +120,21 @@ V: the run is not valid. Counted: it happened, it is told, and it is allowed.
 33  txn-standstill        When everything is mended and time-outs are over, the last stable offset
                           of a partition is below its high watermark, or a transactional id cannot
                           be held by a new producer.  V
+40  limits                The scenario has limits of its own (`ottla.chaos.limits`), and something
+                          is above one: writes refused or unknown, an outage, changes of in-sync
+                          sets, elections, memory.  V; counted if it took at most three times as
+                          long as it may while others had the processors. More than that, or too
+                          often, at such a time: not judged, and the run is inconclusive.
 
 The whole run
 -------------
 
-It has *failed* if a row is broken; row 24 alone only if the harness worked. Else it is a *harness
-failure* if the harness failed anywhere. Else it is *inconclusive* if fewer writes were acknowledged
-than the scenario asks for, if row 4 could not be judged, or if a step of the scenario did not take
-place: a named place that was not reached, a file that was not there, a state that was waited for in
-vain (`happened.py`; not in a random mix). Else it has *passed*.
+It has *failed* if a row is broken; rows 24 and 40 alone only if the harness worked. Else it is a
+*harness failure* if the harness failed anywhere. Else it is *inconclusive* if fewer writes were
+acknowledged than the scenario asks for, if row 4 could not be judged (or row 40, where there are
+limits), or if a step of the scenario did not take place: a named place that was not reached, a file
+that was not there, a state that was waited for in vain (`happened.py`; not in a random mix). Else
+it has *passed*.
 
 A scenario may tolerate rows: then they are counted. A test of the judge names rows that it expects:
 then the run passes if at least one of these is broken, and no other.

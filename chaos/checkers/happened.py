@@ -54,6 +54,8 @@ def _undone(note: FaultEvent) -> str | None:
             return f"it was waited for in vain that {facts.get('what')}"
         case "nothing to damage":
             return f"{_whom(note)} had no file of the sort {facts.get('sort')} to damage"
+        case "met" if not facts.get("times"):
+            return f"{_whom(note)} never met {facts.get('what')}"
         case "left out":
             return f"{facts.get('what')} was left out"
         case "option" if not facts.get("is_set"):

@@ -23,6 +23,7 @@ from ottla.chaos.checkers.happened import left_undone
 from ottla.chaos.checkers.health import judge_health
 from ottla.chaos.checkers.keeping import judge_keeping
 from ottla.chaos.checkers.leading import judge_leading
+from ottla.chaos.checkers.limits import judge_limits
 from ottla.chaos.checkers.order import judge_order
 from ottla.chaos.checkers.rows import ROWS
 from ottla.chaos.checkers.shape import judge_shape
@@ -34,6 +35,7 @@ from ottla.proto.errors import ensure
 
 _UNSEEN: Final = 4
 _PROGRESS: Final = 24
+_LIMITS: Final = 40
 
 
 def judge(evidence: Evidence) -> list[Verdict]:
@@ -56,6 +58,7 @@ def _verdicts(case: Case, traced: Traced | None) -> Iterator[Verdict]:
     yield from judge_groups(case)
     yield from judge_transactions(case)
     yield from judge_health(case)
+    yield judge_limits(case, traced)
 
 
 def _tolerated(verdict: Verdict) -> Verdict:
@@ -68,7 +71,7 @@ def outcome(evidence: Evidence, verdicts: Sequence[Verdict]) -> Outcome:
     broken = {one.row for one in verdicts if one.ruling is Ruling.BROKEN}
     expected = set(evidence.facts.expected)
     if evidence.harness_failures:
-        return Outcome.FAILED if broken - expected - {_PROGRESS} else Outcome.HARNESS
+        return Outcome.FAILED if broken - expected - {_PROGRESS, _LIMITS} else Outcome.HARNESS
     # A test of the judge: it must find what was put there, and nothing else.
     if broken - expected or (expected and not broken):
         return Outcome.FAILED
@@ -84,4 +87,7 @@ def doubts(evidence: Evidence, verdicts: Sequence[Verdict]) -> list[str]:
     unseen = next(one for one in verdicts if one.row == _UNSEEN)
     if unseen.ruling is Ruling.NOT_JUDGED:
         found.append(unseen.sentence)
+    limits = next(one for one in verdicts if one.row == _LIMITS)
+    if evidence.facts.limits.names and limits.ruling is Ruling.NOT_JUDGED:
+        found.append(limits.sentence)
     return found + left_undone(evidence)

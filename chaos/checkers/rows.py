@@ -51,4 +51,6 @@ ROWS: Final = {
     31: Row("txn-lost", "A transaction that is committed is read."),
     32: Row("txn-offsets", "Offsets of a transaction count if its records do, and only then."),
     33: Row("txn-standstill", "Every transaction is decided, and readers of the committed go on."),
+    # Of single scenarios; the numbers before it are for what all of them are judged by.
+    40: Row("limits", "What this scenario may cost, it does not exceed."),
 }

@@ -82,6 +82,16 @@ class Traced:
         at = len(told) if moment_ns is None else bisect_right(told, (moment_ns, (_FAR,)))
         return told[at - 1][1] if at else ()
 
+    def in_sync_steps(self) -> dict[Place, list[tuple[int, tuple[int, ...]]]]:
+        """Return of each partition from when on who was in sync, each time that it changed."""
+        found = dict[Place, list[tuple[int, tuple[int, ...]]]]()
+        for place, told in self._in_sync.items():
+            steps = found.setdefault(place, [])
+            steps += [
+                one for at, one in enumerate(told) if not at or set(one[1]) != set(told[at - 1][1])
+            ]
+        return found
+
     def is_committed(self, node: int | None, place: Place, offset: int, by_ns: int) -> bool | None:
         """Whether an offset was below a high watermark by a moment; None: nobody can tell.
 

@@ -24,6 +24,7 @@ from ottla.chaos.nemesis.view import (
     coordinator_of,
     look,
     newest,
+    term_of,
 )
 from ottla.chaos.ports import Backend, HarnessError
 
@@ -65,6 +66,13 @@ class Scene:
         )
         self._tell(event)
 
+    def tell_term(self) -> None:
+        """Tell the term of the quorum, the highest that anybody knows; nobody: nothing is told."""
+        terms = (term_of(self.backend.inside(node)) for node in self._asked())
+        known = [one for one in terms if one is not None]
+        if known:
+            self.tell("term", NOTE, term=max(known))
+
     # -- looking ---------------------------------------------------------------------------------
 
     @property
@@ -75,9 +83,11 @@ class Scene:
     def running(self) -> list[int]:
         return [node for node in self.backend.nodes if self.backend.is_running(node)]
 
+    def _asked(self) -> list[int]:
+        return [node for node in self.running if node not in self.paused]
+
     def views(self) -> dict[int, View]:
-        asked = [node for node in self.running if node not in self.paused]
-        return look({node: self.backend.inside(node) for node in asked}, self.topics)
+        return look({node: self.backend.inside(node) for node in self._asked()}, self.topics)
 
     def view(self) -> View:
         return newest(self.views())
@@ -111,7 +121,7 @@ class Scene:
         key, found = self.dice.choice(self._keys[kind]), list[int]()
 
         def holds() -> bool:
-            asked = [node for node in self.running if node not in self.paused]
+            asked = self._asked()
             told = (coordinator_of(self.backend.inside(node), key, kind) for node in asked)
             found[:] = [one for one in told if one in asked]
             return bool(found)

@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.chaos.nemesis import admin, decisions, disks, files, hostile, networks, nodes, scripts
+from ottla.chaos.nemesis import (
+    admin,
+    decisions,
+    disks,
+    files,
+    hostile,
+    networks,
+    nodes,
+    places,
+    scripts,
+)
 from ottla.chaos.nemesis.kind import Kind
 
 KINDS: Final[dict[str, Kind]] = {
     kind.name: kind
-    for module in (nodes, networks, disks, files, admin, hostile, scripts, decisions)
+    for module in (nodes, networks, disks, places, files, admin, hostile, scripts, decisions)
     for kind in module.KINDS
 }

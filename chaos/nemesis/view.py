@@ -13,11 +13,12 @@ from typing import Any, Final
 from ottla.chaos.history import Place
 from ottla.clients.connection import Connection
 from ottla.proto.errors import ErrorCode, OttlaError
-from ottla.proto.kafka.apis import FIND_COORDINATOR, METADATA, ApiRow
+from ottla.proto.kafka.apis import DESCRIBE_QUORUM, FIND_COORDINATOR, METADATA, ApiRow
 from ottla.proto.kafka.message import Message
 from ottla.proto.kafka.uuids import ZERO_UUID
 
 _ANSWER_S: Final = 2.0
+_QUORUM: Final = "__cluster_metadata"
 # What is coordinated.
 GROUP: Final = 0
 TRANSACTIONAL_ID: Final = 1
@@ -88,6 +89,16 @@ def coordinator_of(address: str, key: str, kind: int = GROUP) -> int | None:
     told = answer.get("coordinators")
     found = told[0] if told else answer
     return int(found.node_id) if found.error_code == ErrorCode.NONE else None
+
+
+def term_of(address: str) -> int | None:
+    """Return the term of the quorum, as a node knows it; None if it does not say."""
+    fields = {"topics": [{"topic_name": _QUORUM, "partitions": [{"partition_index": 0}]}]}
+    answer = ask(address, DESCRIBE_QUORUM, fields, _ANSWER_S)
+    if answer is None or answer.error_code != ErrorCode.NONE:
+        return None
+    told = [part for topic in answer.topics for part in topic.partitions]
+    return int(told[0].leader_epoch) if told and told[0].error_code == ErrorCode.NONE else None
 
 
 def view_in(answer: Message) -> View:

@@ -146,8 +146,11 @@ class Admin:
         work = self._admin.hanging_transactions(partitions, older_than_ms=older_than_ms)
         return self._thread.run(work)
 
-    def complete_transaction(self, prepared: PreparedTransaction, *, commit: bool) -> None:
-        self._thread.run(self._admin.complete_transaction(prepared, commit=commit))
+    def complete_transaction(
+        self, prepared: PreparedTransaction, *, commit: bool, take_over: bool = False
+    ) -> None:
+        work = self._admin.complete_transaction(prepared, commit=commit, take_over=take_over)
+        self._thread.run(work)
 
     def terminate_transaction(self, transactional_id: str) -> None:
         self._thread.run(self._admin.terminate_transaction(transactional_id))

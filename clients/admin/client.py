@@ -305,9 +305,15 @@ class AsyncAdmin:
         asking = Transactions(self._asking())
         return await asking.hanging(list(partitions), older_than_ms)
 
-    async def complete_transaction(self, prepared: PreparedTransaction, *, commit: bool) -> None:
-        """Decide a prepared transaction: whoever prepared it. Asking twice is harmless."""
-        await Transactions(self._asking()).complete(prepared, commit=commit)
+    async def complete_transaction(
+        self, prepared: PreparedTransaction, *, commit: bool, take_over: bool = False
+    ) -> None:
+        """Decide a prepared transaction: whoever prepared it. Asking twice is harmless.
+
+        With `take_over` also one that a successor has kept, and did not decide; it is fenced.
+        """
+        asking = Transactions(self._asking())
+        await asking.complete(prepared, commit=commit, take_over=take_over)
 
     async def terminate_transaction(self, transactional_id: str) -> None:
         """Abort what is open under a transactional id, prepared or not, and fence its producer."""

@@ -27,7 +27,7 @@ from ottla.clients.admin.asking import Asker, only, refusal_of, retry_on
 from ottla.clients.clock import wall_ns
 from ottla.clients.cluster import TRANSACTION_KEY_TYPE
 from ottla.clients.connection import error_code_of
-from ottla.clients.dialects import INIT_ROW, is_second_dialect, version_in
+from ottla.clients.dialects import INIT_ROW, TWO_PHASE_FROM, is_second_dialect, version_in
 from ottla.clients.errors import NoTopicError, OutcomeUnknownError, TransactionUnknownError
 from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.clients.producer.verdicts import SURELY_NOT_ENDED
@@ -46,6 +46,7 @@ from ottla.proto.kafka.message import Message
 # The time-out of an id that was terminated. Long enough for any coordinator; no transaction of it
 # begins unless a producer takes it over.
 TERMINATED_TIMEOUT_MS: Final = 1000
+_FENCED: Final = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
 class Transactions:
@@ -144,7 +145,44 @@ class Transactions:
 
     # --- ending ---
 
-    async def complete(self, prepared: PreparedTransaction, *, commit: bool) -> None:
+    async def complete(
+        self, prepared: PreparedTransaction, *, commit: bool, take_over: bool = False
+    ) -> None:
+        try:
+            await self._complete(prepared, commit=commit)
+        except RequestError as refusal:
+            if not take_over or refusal.code not in _FENCED:
+                raise
+            found = await self._describe(prepared.transactional_id)
+            if isinstance(found, RequestError) or not _is_kept(found, prepared):
+                raise
+            holder = await self._hold(prepared.transactional_id)
+            await self._complete(holder, commit=commit)
+
+    async def _hold(self, name: str) -> PreparedTransaction:
+        """Take over what is open under an id, without ending it; return by whom it is decided."""
+        fields = {
+            "transactional_id": name,
+            "transaction_timeout": TERMINATED_TIMEOUT_MS,
+            "producer_id": -1,
+            "producer_epoch": -1,
+            "enable2_pc": True,
+            "keep_prepared_txn": True,
+        }
+
+        async def once() -> PreparedTransaction:
+            node_id = await self._asker.coordinator(name, TRANSACTION_KEY_TYPE)
+            answer = await self._asker.cluster.call(node_id, INIT_ROW, fields, TWO_PHASE_FROM)
+            retry_on(answer.error_code)
+            refusal = refusal_of(answer)
+            if refusal is not None:
+                raise refusal
+            return PreparedTransaction(name, answer.producer_id, answer.producer_epoch)
+
+        held: PreparedTransaction = await self._asker.patiently(once, is_transient)
+        return held
+
+    async def _complete(self, prepared: PreparedTransaction, *, commit: bool) -> None:
         fields = {
             "transactional_id": prepared.transactional_id,
             "producer_id": prepared.producer_id,
@@ -272,6 +310,12 @@ def _why_not(prepared: PreparedTransaction, verb: str, code: ErrorCode) -> str:
         ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the coordinator does not know it",
     }
     return f"{verb} of {prepared}: {told.get(code, code.sentence.rstrip('.'))}."
+
+
+def _is_kept(info: TransactionInfo, prepared: PreparedTransaction) -> bool:
+    """Whether this very transaction is open, and somebody else is to decide it."""
+    named = (prepared.producer_id, prepared.epoch)
+    return info.is_open and (info.producer_id, info.epoch) == named
 
 
 def _place(partition: TopicPartition) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from ottla.clients.pipeline.declaration import FILE_BYTES_MAX, Pipeline, read_pipeline
-from ottla.clients.pipeline.validation import require_topics
+from ottla.clients.pipeline.validation import require_exactly_once, require_topics
 from ottla.proto.errors import ConfigError
 
 _FILE: Final = click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
@@ -47,13 +47,26 @@ def check(path: Path) -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="Where its checkpoint and its files go, if they are not beside FILE.",
 )
+@click.option(
+    "--take-over",
+    "takes_over",
+    is_flag=True,
+    help="Its last checkpoint is gone for good: begin anew under the names of its transactions.",
+)
 def run(
-    path: Path, url: str, conf: tuple[str, ...], bootstrap: str | None, into: Path | None
+    path: Path,
+    url: str,
+    conf: tuple[str, ...],
+    bootstrap: str | None,
+    into: Path | None,
+    *,
+    takes_over: bool,
 ) -> None:
     """Run a pipeline until it has read everything, or until Ctrl-C if it has an interval."""
     found = _read(path, bootstrap)
     settings = dict(_setting(one) for one in conf)
     require_topics(found)
+    require_exactly_once(found)
     # Loaded only now: what is wrong with the file is told at once.
     from ottla.clients.pipeline.running import Run
     from ottla.clients.spark.session import start_session
@@ -63,7 +76,8 @@ def run(
     try:
         spark.sparkContext.setLogLevel("ERROR")
         folder = path.resolve().parent
-        running = Run(spark, found, folder, folder if into is None else into.resolve())
+        place = folder if into is None else into.resolve()
+        running = Run(spark, found, folder, place, takes_over=takes_over)
         running.start()
         try:
             asyncio.run(running.wait(click.echo))

@@ -111,7 +111,8 @@ def describe(bootstrap: tuple[Address, ...], as_json: bool, names: tuple[str, ..
 def commit(bootstrap: tuple[Address, ...], as_json: bool, names: tuple[str, ...]) -> None:
     """Commit prepared transactions, by the names that `prepare` gave.
 
-    PREPARED is PRODUCER_ID:EPOCH:TRANSACTIONAL_ID. Saying it twice is harmless.
+    PREPARED is PRODUCER_ID:EPOCH:TRANSACTIONAL_ID, as `describe` shows them, too. Saying it twice
+    is harmless. A producer that has kept the transaction, and did not decide, is fenced.
     """
     prepared = {name: PreparedTransaction.parse(name) for name in names}
     _each(
@@ -119,7 +120,7 @@ def commit(bootstrap: tuple[Address, ...], as_json: bool, names: tuple[str, ...]
         as_json,
         names,
         "committed",
-        lambda admin, name: admin.complete_transaction(prepared[name], commit=True),
+        lambda admin, name: admin.complete_transaction(prepared[name], commit=True, take_over=True),
     )
 
 
@@ -259,7 +260,7 @@ async def _abort_named(admin: AsyncAdmin, name: str) -> None:
     except ConfigError:
         await admin.terminate_transaction(name)
     else:
-        await admin.complete_transaction(prepared, commit=False)
+        await admin.complete_transaction(prepared, commit=False, take_over=True)
 
 
 async def _abort_hanging(admin: AsyncAdmin, where: TopicPartition, offset: int) -> None:

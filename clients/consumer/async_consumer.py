@@ -20,12 +20,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import Final, Self
 
 from ottla.clients import options as rows
 from ottla.clients.clock import now_ms
 from ottla.clients.cluster import ClusterClient
+from ottla.clients.consumer.absent import Absent
 from ottla.clients.consumer.assignors import assignors_of
 from ottla.clients.consumer.committing import Committer
 from ottla.clients.consumer.coordinator import Coordinator
@@ -37,7 +38,7 @@ from ottla.clients.consumer.listener import Notify, RebalanceListener, call
 from ottla.clients.consumer.locating import Locator, require_bookmark
 from ottla.clients.consumer.membership import Membership
 from ottla.clients.consumer.positioning import Positioner
-from ottla.clients.consumer.positions import Bookmark, Bookmarks
+from ottla.clients.consumer.positions import Bookmark, Bookmarks, Lock
 from ottla.clients.consumer.reading import Reading
 from ottla.clients.consumer.record import (
     EARLIEST_TIME,
@@ -48,7 +49,6 @@ from ottla.clients.consumer.record import (
     Record,
 )
 from ottla.clients.consumer.subscribing import Wanted, wanted_of
-from ottla.clients.errors import ClientClosedError
 from ottla.clients.metadata import PartitionInfo
 from ottla.clients.options import Role, read_options
 from ottla.proto.errors import ConfigError, ErrorCode, OttlaError
@@ -68,7 +68,7 @@ class AsyncConsumer(Handout):
         *,
         on_error: Callable[[OttlaError], object] | None = None,
         strict: bool = False,
-        lock: AbstractContextManager[object] | None = None,
+        lock: Lock | None = None,
         notify: Notify | None = None,
     ) -> None:
         self.options: Final = read_options(Role.CONSUMER, config)
@@ -109,6 +109,7 @@ class AsyncConsumer(Handout):
             found=self._located,
         )
         self._wanted = Wanted()
+        self._absent: Final = Absent()
         self._listener: RebalanceListener | None = None
         self._arrival: Final = asyncio.Event()
         self._cluster.listeners.append(self._metadata_changed)
@@ -237,6 +238,7 @@ class AsyncConsumer(Handout):
         """
         count = self.max_poll_records if n is None else n
         deadline_ms = None if timeout is None else now_ms() + 1000 * timeout
+        self._require_wish()
         member = self.member
         if member is not None:
             member.inside += 1
@@ -404,6 +406,7 @@ class AsyncConsumer(Handout):
     def metrics(self) -> dict[str, float]:
         """Return what this consumer counted so far, and how far it lags behind."""
         with self.bookmarks.lock:
+            self.count_polled()
             lags = {one.partition: one.lag for one in self.bookmarks}
             bytes_waiting = self.bookmarks.bytes_waiting
         known = [lag for lag in lags.values() if lag is not None]
@@ -482,6 +485,8 @@ class AsyncConsumer(Handout):
         self.pump()
 
     def _metadata_changed(self) -> None:
+        for one in self._absent.news(self._cluster.metadata, self._wanted.names, self.bookmarks):
+            LOG.warning("%s", one)
         if self.member is not None:
             self.member.metadata_changed()
         self._fetcher.metadata_changed()
@@ -493,7 +498,3 @@ class AsyncConsumer(Handout):
 
     def _news(self) -> None:
         self._arrival.set()
-
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise ClientClosedError("the consumer is closed.")

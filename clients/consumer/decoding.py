@@ -3,7 +3,8 @@
 The same bytes as `proto/records/decode.py` reads, and the same refusals; that one is the measure of
 this one (a property test compares them). What is different is the pace: no call per field, no
 object per header, one tuple per record; and rows of records that are built alike are read by
-columns (`columns.py`).
+columns (`columns.py`), or if only their sizes differ, with one step for all numbers of a record but
+one (`heads.py`).
 
 F1  a batch is believed only if its checksum is right, unless `check.crcs` is off
 F2  a length is believed because the end of each record is where its own length says, and the end of
@@ -28,6 +29,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from ottla.clients.consumer.columns import RUN_MIN, Run, read_run
+from ottla.clients.consumer.heads import read_heads
 from ottla.clients.consumer.record import Record
 from ottla.proto.errors import CorruptionError, ErrorCode, RecordsError
 from ottla.proto.ids import INT64_MAX
@@ -57,9 +59,14 @@ from ottla.proto.records.varint import read_varint, read_varlong
 _ZIGZAG: Final = tuple((folded >> 1) ^ -(folded & 1) for folded in range(0x80))
 _new: Final = tuple.__new__
 _NO_HEADERS: Final[Headers] = ()
-# So many records are read one by one before it is looked whether a run begins: more each time.
+# So many records are read one by one before it is looked whether a run begins: more each time that
+# there was none.
 _BLOCK_MIN: Final = 32
 _BLOCK_MAX: Final = 512
+# Of records that differ in size: fewer are read sooner one by one, and after so many it is looked
+# whether some follow that do not differ.
+_HEADS_MIN: Final = 48
+_RUN_MAX: Final = 512
 # From such a base, deltas of a byte or two stay within 64 bits; longer ones are looked at.
 _BASE_MAX: Final = 1 << 62
 # The length of the key and of the value of a header.
@@ -265,18 +272,29 @@ def _read_records(
 
 
 def _read_all(source: _Source, records: list[Record]) -> int:
-    """Append all records, and return where the last one ends: runs by columns, others by a loop."""
-    at, last, left, block = 0, -1, source.header.count, _BLOCK_MIN
+    """Append all records, and return where the last one ends: in runs if they are plain."""
+    data, at, last, left, block = source.data, 0, -1, source.header.count, _BLOCK_MIN
     while left:
-        run = read_run(source.data, at, last + 1, left) if left >= RUN_MIN else None
-        if run is None:
-            at, last = _read_block(source, at, last, min(left, block), records)
-            left -= min(left, block)
-            block = min(2 * block, _BLOCK_MAX)
-        else:
+        run = _run_at(data, at, last + 1, left) if left >= RUN_MIN else None
+        if run is not None:
             _take_run(source, run, last + 1, records)
             at, last, left = run.end, last + run.height, left - run.height
+            if run.height >= RUN_MIN:
+                # The next one may be the only one that is not plain.
+                block = 1
+                continue
+        count = min(left, block)
+        at, last = _read_block(source, at, last, count, records)
+        left -= count
+        block = min(2 * block, _BLOCK_MAX)
     return at
+
+
+def _run_at(data: bytes, at: int, delta: int, left: int) -> Run | None:
+    run = read_run(data, at, delta, left)
+    if run is None and left >= _HEADS_MIN:
+        return read_heads(data, at, delta, min(left, _RUN_MAX))
+    return run
 
 
 def _take_run(source: _Source, run: Run, delta: int, records: list[Record]) -> None:

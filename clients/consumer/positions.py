@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 from ottla.clients.consumer.decoding import AbortedFilter, decode_fetched
 from ottla.clients.consumer.record import EARLIEST_TIME, LATEST_TIME, OffsetAndMetadata, Record
@@ -237,15 +237,27 @@ class Bookmark:
         return OffsetAndMetadata(self.processed, "", self.epoch)
 
 
+class Lock(AbstractContextManager[object], Protocol):
+    """What keeps two threads from changing a bookmark at once; may be taken again by its holder."""
+
+    def acquire(self) -> object: ...
+    def release(self) -> object: ...
+
+
+class _NoLock(nullcontext[None]):
+    """For who is alone."""
+
+    def acquire(self) -> None: ...
+    def release(self) -> None: ...
+
+
 class Bookmarks:
     """All partitions of this consumer, and what is ready to be given out."""
 
-    def __init__(
-        self, *, check_crcs: bool, lock: AbstractContextManager[object] | None = None
-    ) -> None:
+    def __init__(self, *, check_crcs: bool, lock: Lock | None = None) -> None:
         self._check_crcs: Final = check_crcs
         # Held by whoever changes a bookmark, where two threads do.
-        self.lock: Final = nullcontext() if lock is None else lock
+        self.lock: Final = _NoLock() if lock is None else lock
         self.all: Final = dict[TopicPartition, Bookmark]()
         # Whose turn it is to be given out from.
         self._round: Final = deque[Bookmark]()
@@ -350,19 +362,24 @@ class Bookmarks:
         return False
 
     def next_record(self) -> Record | None:
-        """Return one record, or None: `take(1)` without its lists, for who has just come back."""
-        if not self._round:
-            return None
-        bookmark = self._round[0]
-        given = bookmark.given
-        if given + 1 >= len(bookmark.records) or bookmark.paused or bookmark.leaving:
-            taken = self.take(1)
-            return taken[0] if taken else None
-        record = bookmark.records[given]
-        bookmark.given = given + 1
-        bookmark.position = record.offset + 1
-        self._touched.append(bookmark)
-        return record
+        """Return one record, or None: `came_back` and `take(1)`, without their lists."""
+        if self._round:
+            bookmark = self._round[0]
+            given = bookmark.given
+            if given + 1 < len(bookmark.records) and not (bookmark.paused or bookmark.leaving):
+                touched = self._touched
+                if len(touched) == 1 and touched[0] is bookmark:
+                    bookmark.processed = bookmark.position
+                else:
+                    self.came_back()
+                    touched.append(bookmark)
+                record = bookmark.records[given]
+                bookmark.given = given + 1
+                bookmark.position = record.offset + 1
+                return record
+        self.came_back()
+        taken = self.take(1)
+        return taken[0] if taken else None
 
     @property
     def has_records(self) -> bool:

@@ -41,7 +41,7 @@ def wanted_of(topics: str | Iterable[str]) -> Wanted:
     """Return what `subscribe` was given; one text that begins with ^ is a pattern."""
     names = (topics,) if isinstance(topics, str) else tuple(topics)
     for name in names:
-        if not name:
+        if not name or not isinstance(name, str):
             raise ConfigError(f"a topic has a name, and {name!r} is none.")
     if len(names) == 1 and names[0].startswith(_PATTERN_MARK):
         try:

@@ -64,7 +64,9 @@ class Consumer:
         )
         # An option that is wrong is told before there is a thread.
         self._async: Final = make()
+        self._next_here: Final = self._async.next_here
         self._thread: Final = LoopThread("ottla-consumer")
+        self._wants_more: Final = functools.partial(self._thread.call_soon, self._async.pump)
         self._is_closed = False
 
     def __enter__(self) -> Self:
@@ -121,7 +123,7 @@ class Consumer:
     def poll(self, timeout: float | None = None) -> Record | None:
         """Return the next record, or None if none came in time. None waits for one."""
         if self._chores.empty():
-            record = self._async.next_here(self._pump)
+            record = self._next_here(self._wants_more)
             if record is not None:
                 return record
         records = self._run_open(self._async.consume(1, timeout))
@@ -134,13 +136,10 @@ class Consumer:
         """
         if self._chores.empty():
             count = self._async.max_poll_records if n is None else n
-            records = self._async.take_here(count, self._pump)
+            records = self._async.take_here(count, self._wants_more)
             if records:
                 return records
         return self._run_open(self._async.consume(n, timeout))
-
-    def _pump(self) -> None:
-        self._thread.call_soon(self._async.pump)
 
     def __iter__(self) -> Iterator[Record]:
         while not self._is_closed:

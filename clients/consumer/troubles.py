@@ -21,18 +21,16 @@ class Troubles:
 
     def __init__(self, bookmarks: Bookmarks) -> None:
         self._bookmarks: Final = bookmarks
-        self._waiting: Final = deque[OttlaError]()
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+        # Looked at for every record; changed only here.
+        self.waiting: Final = deque[OttlaError]()
 
     def append(self, error: OttlaError) -> None:
-        self._waiting.append(error)
+        self.waiting.append(error)
 
     def raise_next(self) -> None:
         """Raise the first that is still true; return if there is none."""
-        while self._waiting:
-            error = self._waiting.popleft()
+        while self.waiting:
+            error = self.waiting.popleft()
             if not self._is_over(error):
                 raise error
 

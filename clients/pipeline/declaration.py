@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.clients.pipeline.kinds import (
+    AT_LEAST_ONCE,
     CHOICES,
+    EXACTLY_ONCE,
     FUNCTION_KINDS,
     PIPELINE,
     SINKS,
@@ -59,9 +61,25 @@ class Pipeline:
     # "available-now", or an interval like "5 seconds".
     trigger: str
     bootstrap: str
+    # How often a row is in a topic, for readers of what is committed.
+    guarantee: str
     sources: tuple[Part, ...]
     steps: tuple[Part, ...]
     sinks: tuple[Part, ...]
+
+    def prefix_of(self, sink: Part) -> str | None:
+        """Return what the transactions of a topic's sink are called; None: at least once."""
+        if sink.text("guarantee", self.guarantee) == AT_LEAST_ONCE:
+            return None
+        # A / divides the name of a transaction from the prefix.
+        return f"{self.name}.{sink.name}".replace("/", ".")
+
+    @property
+    def writes_exactly_once(self) -> bool:
+        sinks = [one for one in self.sinks if one.kind == "topic"]
+        letters = any(one.text("dead_letters") for one in self.steps)
+        is_default = self.guarantee == EXACTLY_ONCE
+        return (letters and is_default) or any(self.prefix_of(one) for one in sinks)
 
     @property
     def topics_read(self) -> set[str]:
@@ -94,11 +112,13 @@ class _Reader:
         self._known_keys("the file", told, ("pipeline", "sources", "steps", "sinks"))
         head = self._table("pipeline", told.get("pipeline"))
         self._check("pipeline", head, PIPELINE)
+        self._choices("pipeline", "", head)
         found = Pipeline(
             name=str(head.get("name", "")),
             checkpoint=str(head.get("checkpoint", "")),
             trigger=str(head.get("trigger", AVAILABLE_NOW)),
             bootstrap=str(head.get("bootstrap", "localhost:9092")),
+            guarantee=str(head.get("guarantee", EXACTLY_ONCE)),
             sources=self._parts("sources", told.get("sources"), SOURCES),
             steps=self._parts("steps", told.get("steps", []), STEPS),
             sinks=self._parts("sinks", told.get("sinks"), SINKS),
@@ -150,8 +170,8 @@ class _Reader:
             allowed = CHOICES.get((where, key))
             if allowed is not None and isinstance(value, str) and value not in allowed:
                 self._problems.append(
-                    f"{where} {name}: {key} must be one of {', '.join(allowed)}, "
-                    f"not {value[:40]!r}."
+                    f"{where} {name}".rstrip()
+                    + f": {key} must be one of {', '.join(allowed)}, not {value[:40]!r}."
                 )
         if where == "sinks" and ("time" in values) != ("every" in values):
             self._problems.append(f"sinks {name}: time and every belong together.")

@@ -12,7 +12,17 @@ from typing import Final
 
 Rows = Mapping[str, type]
 
-PIPELINE: Final[Rows] = {"name*": str, "checkpoint*": str, "trigger": str, "bootstrap": str}
+EXACTLY_ONCE: Final = "exactly-once"
+AT_LEAST_ONCE: Final = "at-least-once"
+
+PIPELINE: Final[Rows] = {
+    "name*": str,
+    "checkpoint*": str,
+    "trigger": str,
+    "bootstrap": str,
+    # Of topics, those of dead letters too, unless a sink says otherwise.
+    "guarantee": str,
+}
 
 SOURCES: Final[Mapping[str, Rows]] = {
     "topic": {"topic*": str, "starting": str, "max_per_batch": int, "options": dict},
@@ -70,6 +80,7 @@ SINKS: Final[Mapping[str, Rows]] = {
         "key": str,
         "value": str,
         "mode": str,
+        "guarantee": str,
         "options": dict,
     },
     "parquet": {"from*": str, "path*": str, "partition_by": list, "time": str, "every": str},
@@ -78,8 +89,10 @@ SINKS: Final[Mapping[str, Rows]] = {
     "console": {"from*": str, "mode": str, "rows": int},
 }
 
-# Where (sources, steps, sinks) and key → what it may be.
+# Where (pipeline, sources, steps, sinks) and key → what it may be.
 CHOICES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("pipeline", "guarantee"): (EXACTLY_ONCE, AT_LEAST_ONCE),
+    ("sinks", "guarantee"): (EXACTLY_ONCE, AT_LEAST_ONCE),
     ("sinks", "mode"): ("append", "update", "complete"),
     ("sinks", "every"): ("hour", "day"),
     ("steps", "how"): ("inner", "left"),

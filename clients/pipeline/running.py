@@ -2,7 +2,7 @@
 
 Each sink is a query of its own with a checkpoint of its own: what one has written and what another
 has not is known for each. After a restart each goes on where its checkpoint says; Parquet then has
-every row once, a topic at least once (`sinks.py`).
+every row once, and so has a topic, unless the file asks for less (`sinks.py`).
 
 Q1  nothing is started unless all of the pipeline makes sense
 Q2  a query that fails ends the others, and its first sentence is told
@@ -27,7 +27,7 @@ from ottla.clients.pipeline.tables import Tables
 from ottla.proto.errors import ConfigError, OttlaError
 
 _LOOK_EVERY_S: Final = 0.5
-_STARTS_AGAIN_MAX: Final = 5
+_STARTS_AGAIN_MAX: Final = 10
 # What Spark says of a Python that was too slow to start, and of one that died. One that works for a
 # task is replaced by Spark itself, one that plans is not.
 _PYTHON_GONE: Final = ("Python worker failed to connect back", "Python worker exited unexpectedly")
@@ -41,12 +41,20 @@ class Run:
     """One run of a pipeline, from `start` until every query has ended."""
 
     def __init__(
-        self, spark: Any, pipeline: Pipeline, folder: Path, into: Path | None = None
+        self,
+        spark: Any,
+        pipeline: Pipeline,
+        folder: Path,
+        into: Path | None = None,
+        *,
+        takes_over: bool = False,
     ) -> None:
         """Look whether all of it makes sense, or raise `ConfigError` (Q1).
 
-        What the file names is looked for in `folder`; what is written goes below `into`.
+        What the file names is looked for in `folder`; what is written goes below `into`. Who
+        `takes_over` says that earlier queries of this name, with other checkpoints, are gone.
         """
+        self._takes_over: Final = takes_over
         self._spark: Final = spark
         self._pipeline: Final = pipeline
         self._into: Final = folder if into is None else into
@@ -98,7 +106,8 @@ class Run:
         else:
             writer = writer.trigger(processingTime=self._pipeline.trigger)
         try:
-            return into(sink, writer, self._pipeline, self._into).start()
+            told = into(sink, writer, self._pipeline, self._into, takes_over=self._takes_over)
+            return told.start()
         except AnalysisException as error:
             self.stop()
             raise ConfigError(f"sinks {sink.name}: {first_sentence(str(error))}") from error
@@ -123,6 +132,8 @@ class Run:
             if error is None:
                 continue
             cause = cause_of(str(error))
+            if "PrefixTakenError" in str(error):
+                cause += " `ottla pipeline run --take-over` does so."
             starts_left = self._starts_left.get(name, _STARTS_AGAIN_MAX)
             if starts_left > 0 and any(one in str(error) for one in _PYTHON_GONE):
                 self._starts_left[name] = starts_left - 1

@@ -3,7 +3,7 @@
 | sink | after a restart |
 | --- | --- |
 | parquet, delta | each row once: the log of the table says which batches are in it |
-| topic | at least once; with `exactlyOnce` once, for readers of what is committed |
+| topic | each row once, for readers of what is committed; or, if the file says so, at least once |
 | jdbc | at least once; with `batch_column` once: a batch that comes again is deleted first |
 | console | at least once |
 
@@ -22,6 +22,8 @@ from ottla.proto.errors import ConfigError
 
 _ROWS_SHOWN: Final = 20
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
+# Options of format ottla by which a file says itself what it wants promised.
+_OWN_PROMISE: Final = frozenset({"exactlyonce", "transactionalidprefix", "kafka.acks"})
 # Columns by which files are found again, from a time.
 _BY_TIME: Final = {"day": {"day": "yyyy-MM-dd"}, "hour": {"day": "yyyy-MM-dd", "hour": "HH"}}
 
@@ -63,16 +65,25 @@ def prepared(sink: Part, rows: Any) -> Any:
     return rows
 
 
-def into(sink: Part, writer: Any, pipeline: Pipeline, folder: Path) -> Any:
+def topic_options(sink: Part, pipeline: Pipeline, *, takes_over: bool) -> dict[str, str]:
+    """Return how the rows of a sink get into its topic."""
+    given = {key: str(value) for key, value in sink.values.get("options", {}).items()}
+    options = {"kafka.bootstrap.servers": pipeline.bootstrap, "topic": sink.text("topic")}
+    prefix = pipeline.prefix_of(sink)
+    if prefix is not None and not _OWN_PROMISE & {key.lower() for key in given}:
+        options |= {"exactlyOnce": "true", "transactionalIdPrefix": prefix}
+        if takes_over:
+            options["takeOverPrefix"] = "true"
+    return {**options, **given}
+
+
+def into(
+    sink: Part, writer: Any, pipeline: Pipeline, folder: Path, *, takes_over: bool = False
+) -> Any:
     """Return the writer, told where to."""
     match sink.kind:
         case "topic":
-            given = {key: str(value) for key, value in sink.values.get("options", {}).items()}
-            options = {
-                "kafka.bootstrap.servers": pipeline.bootstrap,
-                "topic": sink.text("topic"),
-                **given,
-            }
+            options = topic_options(sink, pipeline, takes_over=takes_over)
             return writer.format("ottla").options(**options)
         case "parquet" | "delta":
             path = str(folder / sink.text("path"))

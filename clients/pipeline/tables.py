@@ -65,6 +65,8 @@ class Tables:
                 "subscribe": part.text("topic"),
                 "startingOffsets": part.text("starting", "earliest"),
                 "kafka.group.id": f"pipeline-{self._pipeline.name}",
+                # What another pipeline writes exactly once is read so.
+                "kafka.isolation.level": "read_committed",
                 **options,
             }
             if "max_per_batch" in part.values:

@@ -10,12 +10,16 @@ C3  an id of a decision that its coordinator does not know has been committed: c
     that has the book ends one that is prepared
 C4  an attempt that has its id and no row yet is fenced like one that has: it could prepare after
     the clean-up. What was fenced so is told by its time-out, and not fenced with every round again
+C5  a coordinator says yes to a commit before the partitions have their markers, and readers see the
+    rows when they have. Who waits for a query to end wants to read what it wrote: so the markers
+    are waited for, but not for ever, because the batch is decided already
 
 Not here: what is to be done when (`decisions.py`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Any, Final, Self
@@ -30,11 +34,14 @@ from ottla.clients.producer.client import Producer
 from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.clients.spark.decisions import (
     Book,
+    Claim,
     Effect,
     End,
     ListOpen,
+    PeekBook,
     Program,
     ReadBook,
+    Settle,
     StaleRoundError,
     TakeOver,
     Terminate,
@@ -54,6 +61,10 @@ LOG: Final = logging.getLogger("ottla.spark")
 _DRIVER_TIMEOUT_MS: Final = 10_000
 # Longer than a driver's transaction can be open, and than coordinators take to look (C1).
 _READ_MS: Final = 60_000
+# Of a transaction that is committed, and lacks markers.
+_GOING: Final = ("PrepareCommit",)
+_SETTLE_MS: Final = 10_000
+_SETTLE_POLL_S: Final = 0.02
 # Every batch writes three books and as many markers: the last one of a query is near the end.
 _BACK: Final = 64
 _BOOK_CONFIGS: Final = {
@@ -93,17 +104,17 @@ class Decider:
             self._producer.close()
         self._admin.close()
 
-    def begin(self) -> int:
+    def begin(self, claim: Claim) -> int:
         """Begin a round; return its number."""
         self._make_topic()
-        number: int = self.run(begin_round(self._prefix))
+        number: int = self.run(begin_round(self._prefix, claim))
         return number
 
     def commit(
-        self, number: int, query: str, batch: int, prepared: Sequence[PreparedTransaction]
+        self, number: int, claim: Claim, batch: int, prepared: Sequence[PreparedTransaction]
     ) -> bool:
         """Decide a batch; return whether these rows count, and not those of an earlier round."""
-        is_new: bool = self.run(commit_batch(self._prefix, number, query, batch, prepared))
+        is_new: bool = self.run(commit_batch(self._prefix, number, claim, batch, prepared))
         return is_new
 
     def abort(self, number: int, prepared: Sequence[PreparedTransaction]) -> None:
@@ -128,6 +139,8 @@ class Decider:
     def perform(self, effect: Effect) -> Any:
         """Do one thing, and return what came of it."""
         match effect:
+            case PeekBook():
+                return self._peek()
             case TakeOver():
                 self._take_over()
             case ReadBook():
@@ -136,6 +149,8 @@ class Decider:
                 self._write(book)
             case End(prepared, commit):
                 self._end(prepared, commit=commit)
+            case Settle(prepared):
+                self._settle({one.transactional_id for one in prepared})
             case ListOpen():
                 return self._list_open()
             case Terminate(name):
@@ -171,21 +186,32 @@ class Decider:
                 "query at a time writes under it."
             ) from error
 
+    def _peek(self) -> Book:
+        """Return the last book of this prefix that is certain by now."""
+        with self._reading("read_committed") as consumer:
+            return self._last_before(consumer, consumer.end_offsets([self._where])[self._where])
+
     def _read(self) -> Book:
         """Return the last book of this prefix (C1)."""
-        config = {**self._address, "enable.auto.commit": "false"}
-        with Consumer({**config, "isolation.level": "read_uncommitted"}) as consumer:
+        with self._reading("read_uncommitted") as consumer:
             end = consumer.end_offsets([self._where])[self._where]
-        with Consumer({**config, "isolation.level": "read_committed"}) as consumer:
-            consumer.assign([self._where])
-            begin = consumer.beginning_offsets([self._where])[self._where]
-            back = _BACK
-            while True:
-                start = max(begin, end - back)
-                found = self._last_between(consumer, start, end)
-                if found is not None or start == begin:
-                    return Book() if found is None else Book.from_bytes(found)
-                back *= 8
+        with self._reading("read_committed") as consumer:
+            return self._last_before(consumer, end)
+
+    def _reading(self, isolation: str) -> Consumer:
+        own = {"enable.auto.commit": "false", "isolation.level": isolation}
+        return Consumer({**self._address, **own})
+
+    def _last_before(self, consumer: Consumer, end: int) -> Book:
+        consumer.assign([self._where])
+        begin = consumer.beginning_offsets([self._where])[self._where]
+        back = _BACK
+        while True:
+            start = max(begin, end - back)
+            found = self._last_between(consumer, start, end)
+            if found is not None or start == begin:
+                return Book() if found is None else Book.from_bytes(found)
+            back *= 8
 
     def _last_between(self, consumer: Consumer, start: int, end: int) -> bytes | None:
         key, found = self._prefix.encode(), None
@@ -223,6 +249,17 @@ class Decider:
                     "rows are missing."
                 ) from error
 
+    def _settle(self, names: set[str]) -> None:
+        """Wait until every partition has the marker of these (C5)."""
+        end_ms = now_ms() + _SETTLE_MS
+        while names & {
+            one.transactional_id for one in self._admin.list_transactions(states=_GOING)
+        }:
+            if now_ms() > end_ms:
+                LOG.warning("what was committed cannot be read after %d ms yet.", _SETTLE_MS)
+                return
+            pause(_SETTLE_POLL_S)
+
     def _list_open(self) -> list[str]:
         """Return the ids of this prefix that are open, or that somebody can still open (C4)."""
         found = self._admin.list_transactions(states=["Ongoing", "Empty"])
@@ -248,6 +285,10 @@ class Decider:
         refusal = outcome if isinstance(outcome, RequestError) else None
         if refusal is not None and refusal.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise refusal
+
+
+def pause(seconds: float) -> None:
+    asyncio.run(asyncio.sleep(seconds))
 
 
 def _is_terminated(told: TransactionInfo | RequestError) -> bool:

@@ -19,6 +19,9 @@ B4  every round, which is one try of a driver at one batch, has a number larger 
     or an older one, and never what the book says to commit
 B5  no two attempts of tasks share a transactional id: a task that comes back from the dead can
     spoil nothing but its own transaction
+B6  a prefix belongs to the first stream that writes under it. The book knows the last decision
+    only, so with two streams in turn a batch that one of them does again would count twice: every
+    other query is refused, before it disturbs the owner if it is known by then who it is
 
 What crashes leave behind:
 
@@ -60,12 +63,25 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """Who wants to write under a prefix."""
+
+    # The id of a stream, or of a batch query; "" while it is not known which stream it is.
+    query: str
+    is_stream: bool
+    # The owner is gone for good: somebody says so.
+    takes_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Book:
     """What is known of the queries that wrote under one prefix."""
 
     # Of the newest round; 0 before the first.
     round_number: int = 0
     decision: Decision | None = None
+    # The stream whose prefix it is (B6); "" while none has written.
+    owner: str = ""
 
     def to_bytes(self) -> bytes:
         decided = None
@@ -76,7 +92,12 @@ class Book:
                 "prepared": [str(one) for one in self.decision.prepared],
                 "done": self.decision.is_done,
             }
-        told = {"format": _FORMAT, "round_number": self.round_number, "decision": decided}
+        told = {
+            "format": _FORMAT,
+            "round_number": self.round_number,
+            "decision": decided,
+            "owner": self.owner,
+        }
         return json.dumps(told).encode()
 
     @classmethod
@@ -93,12 +114,17 @@ class Book:
                 tuple(map(PreparedTransaction.parse, decided["prepared"])),
                 decided["done"],
             )
-            return cls(told["round_number"], decision)
+            return cls(told["round_number"], decision, told.get("owner", ""))
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{data[:80]!r} is no book of decisions: {error!r}.") from None
 
 
 # --- what is to be done ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PeekBook:
+    """Return the book as it is readable now, which may be an old one: nobody is disturbed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +153,13 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
+class Settle:
+    """Wait a while until what is committed can be read: whoever waited for the query looks next."""
+
+    prepared: tuple[PreparedTransaction, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ListOpen:
     """Return the transactional ids of this prefix under which a transaction is open, or which an
     attempt has taken and can still open one under."""
@@ -139,8 +172,12 @@ class Terminate:
     transactional_id: str
 
 
-Effect = TakeOver | ReadBook | WriteBook | End | ListOpen | Terminate
+Effect = PeekBook | TakeOver | ReadBook | WriteBook | End | Settle | ListOpen | Terminate
 Program = Generator[Effect, Any, Any]
+
+
+class PrefixTakenError(WriteFailedError):
+    """The prefix belongs to another query (B6)."""
 
 
 class StaleRoundError(WriteFailedError):
@@ -170,11 +207,13 @@ def round_of(prefix: str, transactional_id: str) -> int | None:
 # --- programs -------------------------------------------------------------------------------------
 
 
-def begin_round(prefix: str) -> Program:
+def begin_round(prefix: str, claim: Claim) -> Program:
     """Begin a round: end what older ones left, and return the number of this one."""
+    # To take over would end what the owner is writing.
+    _owned(prefix, (yield PeekBook()), claim)
     yield TakeOver()
     book: Book = yield ReadBook()
-    book = replace(book, round_number=book.round_number + 1)
+    book = replace(_owned(prefix, book, claim), round_number=book.round_number + 1)
     yield WriteBook(book)
     yield from _finish(book)
     yield from _clean(prefix, book.round_number - 1, ())
@@ -184,13 +223,14 @@ def begin_round(prefix: str) -> Program:
 def commit_batch(
     prefix: str,
     round_number: int,
-    query: str,
+    claim: Claim,
     batch: int,
     prepared: Sequence[PreparedTransaction],
 ) -> Program:
     """Decide a batch, and see to it that it is done; return whether these rows count (B1)."""
+    query = claim.query
     book: Book = yield from _believed(round_number)
-    book = yield from _finish(book)
+    book = yield from _finish(_owned(prefix, book, claim))
     _require_no_later(book.decision, query, batch)
     is_new = not _is_decided(book.decision, query, batch)
     if is_new:
@@ -222,6 +262,25 @@ def _believed(round_number: int) -> Program:
     return book
 
 
+def _owned(prefix: str, book: Book, claim: Claim) -> Book:
+    """Return the book with its owner, or raise if that is another query (B6)."""
+    if claim.is_stream and not claim.query and not claim.takes_over:
+        # It is asked again when its tasks have told.
+        return book
+    if book.owner and book.owner != claim.query and not claim.takes_over:
+        wrote = ""
+        if book.decision is not None and book.decision.query == book.owner:
+            wrote = f", which has written up to batch {book.decision.batch} under it"
+        this = f"the stream {claim.query}" if claim.is_stream else "a batch query"
+        raise PrefixTakenError(
+            f"transactionalIdPrefix={prefix} belongs to the stream {book.owner}{wrote}, and this "
+            f"is {this}: two queries under one prefix could write rows twice. Give this one a "
+            "prefix of its own; or, if the other will never run again, for instance because its "
+            "checkpoint is gone, start this one with takeOverPrefix=true, once."
+        )
+    return replace(book, owner=claim.query if claim.is_stream else "")
+
+
 def _finish(book: Book) -> Program:
     """Commit what is decided and not known to be committed (B2); return the book.
 
@@ -240,6 +299,7 @@ def _finish(book: Book) -> Program:
         raise failures[0]
     book = replace(book, decision=replace(decision, is_done=True))
     yield WriteBook(book)
+    yield Settle(decision.prepared)
     return book
 
 
@@ -274,6 +334,6 @@ def _require_no_later(decision: Decision | None, query: str, batch: int) -> None
         raise WriteFailedError(
             f"batch {batch} of query {query} is to be written, and batch {decision.batch} of it is "
             "committed: its checkpoint was set back. Whether these rows are in the topic is not "
-            "known. Start it with a new checkpoint, which writes them again, or put back the one "
-            "that was there."
+            "known. Put back the checkpoint that was there; or start with a new one and "
+            "takeOverPrefix=true, which writes them again."
         )

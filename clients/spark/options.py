@@ -57,9 +57,11 @@ SINK_OPTIONS: Final = (
     "exactlyOnce",
     "transactionalIdPrefix",
     "decisionsTopic",
+    "takeOverPrefix",
 )
-# Spark's own, on every path.
 DECISIONS_TOPIC: Final = "ottla-spark-decisions"
+# Spark's own, on every path.
+CHECKPOINT: Final = "checkpointLocation"
 _PASSED_OVER: Final = frozenset({"path", "checkpointlocation", "queryname"})
 _ENDINGS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 # Larger fetches than a consumer's: a task reads one partition, and all of it.
@@ -129,6 +131,10 @@ class SinkOptions:
     prefix: str | None = None
     # Where it is written down which of them count.
     decisions_topic: str = DECISIONS_TOPIC
+    # The query that had the prefix before is gone for good.
+    takes_over: bool = False
+    # Where Spark keeps a stream's id and progress; None: not told, or a batch query.
+    checkpoint: str | None = None
 
 
 class _Given:
@@ -224,12 +230,16 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
         options.problems.append("transactionalIdPrefix must not have a / in it.")
     elif prefix is not None and not is_once:
         options.problems.append("transactionalIdPrefix has a meaning with exactlyOnce=true only.")
+    takes_over = options.flag("takeOverPrefix", default=False)
+    if takes_over and not is_once:
+        options.problems.append("takeOverPrefix has a meaning with exactlyOnce=true only.")
     if is_once and client.get("acks", "all") not in ("all", "-1"):
         options.problems.append("exactlyOnce=true needs kafka.acks=all.")
     if options.problems:
         raise ConfigError(*options.problems)
     where = options.text("decisionsTopic") or DECISIONS_TOPIC
-    return SinkOptions(client, topic, prefix if is_once else None, where)
+    checkpoint = options.text(CHECKPOINT)
+    return SinkOptions(client, topic, prefix if is_once else None, where, takes_over, checkpoint)
 
 
 def _topics(options: _Given) -> tuple[str, ...]:

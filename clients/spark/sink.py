@@ -15,16 +15,21 @@ W4  a writer begins a round when it is sent to tasks. Spark makes another one to
 W5  a batch of a stream is known by the stream's id and its number, a write of a batch query by an
     id of its own. Inside `foreachBatch` tasks of a batch query see the stream's id: it is not
     theirs, or every write after the first would look like one that is repeated
+W6  who begins a round says who it is, if that can be told by then: a stream's id is in its
+    checkpoint, which the driver can read where it is a directory of its machine. Elsewhere the
+    tasks tell it, and it is the commit that is refused
 
 Not here: options (`options.py`).
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark import TaskContext
@@ -38,7 +43,7 @@ from ottla.clients.producer.batch import Report, State
 from ottla.clients.producer.client import Producer
 from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.clients.spark.decider import Decider
-from ottla.clients.spark.decisions import task_id
+from ottla.clients.spark.decisions import Claim, task_id
 from ottla.clients.spark.errors import WriteFailedError
 from ottla.clients.spark.options import SinkOptions
 from ottla.proto.errors import ConfigError, ensure
@@ -87,8 +92,15 @@ class _TopicWriter:
         # Spark sends the writer twice, as part of what tasks run, and by itself.
         if self._options.prefix is not None and not self._round:
             with Decider(self._options) as decider:
-                self._round = decider.begin()
+                self._round = decider.begin(self._claim(self._known_query()))
         return self.__dict__
+
+    def _claim(self, query: str) -> Claim:
+        return Claim(query, isinstance(self, StreamWriter), self._options.takes_over)
+
+    def _known_query(self) -> str:
+        """Return the id of the query, as far as the driver knows it (W6)."""
+        return self._query
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         if self._options.prefix is None:
@@ -162,7 +174,8 @@ class _TopicWriter:
             return
         with Decider(self._options) as decider:
             first = written[0]
-            if not decider.commit(first.round_number, first.query, batch, _prepared(written)):
+            claim = self._claim(first.query)
+            if not decider.commit(first.round_number, claim, batch, _prepared(written)):
                 LOG.warning("batch %d was written before; these rows of it are aborted.", batch)
 
     def _undo(self, messages: Sequence[WriterCommitMessage | None]) -> bool:
@@ -243,6 +256,9 @@ class StreamWriter(_TopicWriter, DataSourceStreamArrowWriter):
     def _query_of(self, task: TaskContext) -> str:
         return task.getLocalProperty(_QUERY_ID) or self._query
 
+    def _known_query(self) -> str:
+        return stream_id(self._options.checkpoint)
+
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self._decide(messages, batchId)
         LOG.info("batch %d: %d records were written.", batchId, _total(messages))
@@ -252,6 +268,19 @@ class StreamWriter(_TopicWriter, DataSourceStreamArrowWriter):
             LOG.warning(
                 "batch %d failed; %d records of it are in the topic.", batchId, _total(messages)
             )
+
+
+def stream_id(checkpoint: str | None) -> str:
+    """Return the id that Spark keeps in a checkpoint; "" if that cannot be read from here."""
+    place = (checkpoint or "").removeprefix("file://").removeprefix("file:")
+    if not place:
+        return ""
+    try:
+        told = json.loads((Path(place) / "metadata").read_bytes())
+    except (OSError, ValueError):
+        return ""
+    found = told.get("id") if isinstance(told, dict) else None
+    return found if isinstance(found, str) else ""
 
 
 def _total(messages: Sequence[WriterCommitMessage | None]) -> int:

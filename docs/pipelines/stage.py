@@ -75,7 +75,9 @@ class Stage:
 
     def read_topic(self, spark: Any, topic: str) -> list[Any]:
         reader = spark.read.format("ottla").option("kafka.bootstrap.servers", self.bootstrap)
-        rows: list[Any] = reader.options(subscribe=topic, includeHeaders="true").load().collect()
+        # Pipelines write exactly once, for whoever reads what is committed.
+        options = {"kafka.isolation.level": "read_committed", "includeHeaders": "true"}
+        rows: list[Any] = reader.options(subscribe=topic, **options).load().collect()
         return rows
 
     def reasons(self, spark: Any, topic: str) -> list[str]:

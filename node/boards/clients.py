@@ -97,6 +97,25 @@ CLIENTS: Final = Board(
             ),
         ),
         Panel(
+            "Transactions",
+            "short",
+            "Transactional ids, by the state of their transaction.",
+            (Query("sum by (state) (ottla_transactions)", "{{state}}"),),
+        ),
+        Panel(
+            "Oldest open transaction",
+            "s",
+            "By its coordinator. So long whoever reads committed records waits, in its partitions. "
+            "`ottla transactions list` names it.",
+            (Query("ottla_transaction_oldest_seconds", "{{instance}}"),),
+        ),
+        Panel(
+            "Markers that wait",
+            "short",
+            "Of transactions that are decided. One that stays has a partition without a leader.",
+            (Query("ottla_transaction_markers_waiting", "{{instance}}"),),
+        ),
+        Panel(
             "Requests",
             "ops",
             "By what was asked.",

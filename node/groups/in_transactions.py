@@ -48,6 +48,7 @@ def commit_in_transaction(
         # In the log, so whoever wants to read what is stable waits from now on (O3).
         offsets = ledger.offsets.setdefault(name, Offsets())
         offsets.pend(by.producer_id, changes, ledger.replica.log.end_offset)
+        ledger.undecided.setdefault(by.producer_id, set()).add(name)
 
 
 def _next_sequence(ledger: Ledger, by: TransactionalProducer) -> int:
@@ -63,8 +64,10 @@ def end_transaction(
     """Write the marker of a transaction; `told` with None when what it says is so (I1)."""
 
     def apply(_: Offset) -> None:
-        for name, offsets in tuple(ledger.offsets.items()):
-            offsets.end(end.producer_id, is_commit=end.marker.is_commit)
-            ledger.drop_offsets(name)
+        for name in ledger.undecided.pop(end.producer_id, ()):
+            offsets = ledger.offsets.get(name)
+            if offsets is not None:
+                offsets.end(end.producer_id, is_commit=end.marker.is_commit)
+                ledger.drop_offsets(name)
 
     ledger.write(end, apply, told)

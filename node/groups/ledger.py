@@ -88,6 +88,8 @@ class Ledger:
         self._world: Final = world
         self.groups: Final[dict[str, Group]] = {}
         self.offsets: Final[dict[str, Offsets]] = {}
+        # By producer: groups of which its transaction may have offsets; a marker goes to no others.
+        self.undecided: Final[dict[int, set[str]]] = {}
         # Since when groups have no members, by the time of day.
         self._empty_since: Final[dict[str, int]] = {}
         self._timers: Final[dict[str, asyncio.TimerHandle]] = {}
@@ -140,6 +142,9 @@ class Ledger:
     def _take_over(self, loaded: Loaded) -> None:
         now_ms, wall_ms = self._world.clock.monotonic_ms(), self._world.clock.now_ms()
         self.offsets.update(loaded.offsets)
+        for name, offsets in loaded.offsets.items():
+            for producer_id in offsets.undecided:
+                self.undecided.setdefault(producer_id, set()).add(name)
         for name in loaded.names():
             value = loaded.groups.get(name)
             group = Group(name) if value is None else Group.restore(name, value, now_ms)
@@ -180,6 +185,7 @@ class Ledger:
             self._carry_out(group, group.close(ErrorCode.NOT_COORDINATOR))
         self.groups.clear()
         self.offsets.clear()
+        self.undecided.clear()
 
     # ── Groups ────────────────────────────────────────────────────────────────────────────────
 

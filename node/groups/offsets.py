@@ -74,6 +74,11 @@ class Offsets:
         undecided = {place: None for one in self._pending.values() for place in one}
         return tuple({**self._committed, **self._begun, **undecided})
 
+    @property
+    def undecided(self) -> Iterator[int]:
+        """Yield the producers whose transactions have offsets here (O3)."""
+        return iter(tuple(self._pending))
+
     def is_unstable(self, place: Place) -> bool:
         """Whether a transaction that is not decided has an offset here (O3)."""
         return any(place in one for one in self._pending.values())

@@ -42,6 +42,7 @@ Refusals = Mapping[Place, RequestError]
 
 _SENTENCES: Final = {
     ErrorCode.INVALID_TXN_STATE: "The partition does not belong to an open transaction.",
+    ErrorCode.CONCURRENT_TRANSACTIONS: "The transaction before has not all its markers yet.",
     ErrorCode.TRANSACTION_ABORTABLE: "The partition was not added to the transaction.",
     ErrorCode.NOT_ENOUGH_REPLICAS: "The coordinator of the transaction gave no answer yet.",
 }

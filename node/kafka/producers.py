@@ -120,8 +120,6 @@ def _wish(broker: Broker, body: Message, expected: tuple[int, int] | None) -> In
     of = broker.options.current.value_of
     is_two_phase = body.get("enable2_pc", False)
     keeps_prepared = body.get("keep_prepared_txn", False)
-    if is_two_phase and not of(rows.TWO_PHASE_COMMIT_ENABLE):
-        raise RequestError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if keeps_prepared and not is_two_phase:
         # What has a time-out is not prepared.
         raise RequestError(ErrorCode.INVALID_REQUEST)
@@ -129,7 +127,12 @@ def _wish(broker: Broker, body: Message, expected: tuple[int, int] | None) -> In
     longest_ms = of(rows.TRANSACTION_MAX_TIMEOUT_MS)
     if not is_two_phase and not 0 < timeout_ms <= longest_ms:
         raise RequestError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-    return Init(timeout_ms=timeout_ms, expected=expected, keeps_prepared=keeps_prepared)
+    return Init(
+        timeout_ms=timeout_ms,
+        expected=expected,
+        keeps_prepared=keeps_prepared,
+        only_kept=is_two_phase and not of(rows.TWO_PHASE_COMMIT_ENABLE),
+    )
 
 
 async def describe_producers(broker: Broker, request: Request) -> dict[str, Any]:

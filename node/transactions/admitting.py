@@ -8,6 +8,8 @@ of committed records would wait in front of it for ever:
 N1  a batch begins a transaction only if the coordinator has said so, and no marker came since the
     question (rule 64b)
 N2  a coordinator that cannot be reached admits nobody; who asks is told to try again
+N3  an answer that is void is no refusal: it is asked for again, and if there is no end to it, who
+    asks is told to try again
 
 Not here: what the log knows of it (`replication/transactions.py`).
 """
@@ -50,19 +52,24 @@ async def admit(
 
     `asked` names no partition yet. Returns what the coordinator said of each.
 
-    An answer that a marker has made void is asked for again: the marker may be that of the
-    transaction before, which the coordinator has waited for itself.
+    A marker that makes the answer void is, nearly always, that of the transaction before (N3):
+        1. the producer is told that its transaction is decided, and begins the next one at once
+        2. this leader asks, and the coordinator waits until the one before has all its markers
+        3. the marker is written here, and makes the question void
+        4. the coordinator says yes
+    However long it took from 1 to 4, there is one question after it: the patience ends questions
+    that begin late, not answers that come late. All partitions are asked for again, so that in the
+    end all are admitted in the same moment.
     """
-    until_s = asyncio.get_running_loop().time() + PATIENCE_S
-    told, left = dict[Place, ErrorCode](), dict(replicas)
-    while left:
-        answered, void = await _admitted(broker, asked, left)
-        told |= answered | void
-        is_late = asyncio.get_running_loop().time() >= until_s
-        left = {} if is_late else {one: left[one] for one in void}
+    loop = asyncio.get_running_loop()
+    until_s, is_last = loop.time() + PATIENCE_S, False
+    while True:
+        told, void = await _admitted(broker, asked, replicas)
+        if is_last or not void:
+            return told | void
+        is_last = loop.time() >= until_s
         if ErrorCode.NOT_COORDINATOR in void.values():
             await asyncio.sleep(_LOOK_S)
-    return told
 
 
 async def _admitted(

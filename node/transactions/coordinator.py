@@ -31,7 +31,7 @@ from ottla.node.transactions.places import (
     partition_of,
 )
 from ottla.node.transactions.readings import readings_of
-from ottla.node.transactions.transaction import Transaction
+from ottla.node.transactions.transaction import NO_TWO_PHASES, Transaction
 from ottla.node.transactions.words import (
     EPOCH_MAX,
     NEW_CLIENT,
@@ -51,6 +51,11 @@ if TYPE_CHECKING:
     from ottla.node.broker import Broker
 
 _log = logger("transactions")
+
+# Thousands may have begun in the same moment, and end in the same one: whoever does all of it at
+# once is taken for dead meanwhile.
+AT_ONCE: Final = 100
+_PAUSE_S: Final = 0.005
 
 
 class Transactions:
@@ -100,13 +105,20 @@ class Transactions:
     async def _time_out_for_ever(self) -> None:
         of = self._broker.options.current.value_of
         while True:
-            await asyncio.sleep(of(rows.TRANSACTION_ABORT_INTERVAL_MS) / 1000)
-            self.time_out()
+            has_more = self.time_out()
+            interval_s = of(rows.TRANSACTION_ABORT_INTERVAL_MS) / 1000
+            await asyncio.sleep(_PAUSE_S if has_more else interval_s)
 
-    def time_out(self) -> None:
-        """Abort what took too long."""
+    def time_out(self) -> bool:
+        """Abort what took too long; return whether there may be more than was done at once."""
+        left = AT_ONCE
         for ledger in tuple(self.ledgers.values()):
-            self.timed_out += ledger.time_out()
+            gone = ledger.time_out(left)
+            self.timed_out += gone
+            left -= gone
+            if not left:
+                return True
+        return False
 
     async def _expire_for_ever(self) -> None:
         of = self._broker.options.current.value_of
@@ -173,7 +185,12 @@ class Transactions:
         def question(one: Transaction, fresh: int | None) -> Decision:
             return one.init(wish, now_ms(), fresh)
 
-        return await self._asked(name).ask(name, question, make)
+        ledger = self._asked(name)
+        if not wish.only_kept:
+            return await ledger.ask(name, question, make)
+        # Nothing is made for whoever is going to be refused.
+        is_known = name in ledger.transactions
+        return await ledger.ask(name, question) if is_known else NO_TWO_PHASES
 
     async def add(self, asked: Admission, version: int) -> Told | Refused:
         """Take partitions into a transaction."""

@@ -225,21 +225,25 @@ class Ledger:
 
         self.write(one, one.complete(self._world.clock.now_ms()), told)
 
-    def time_out(self) -> int:
-        """Abort what took too long; return how many, of those that the log has taken."""
+    def time_out(self, most: int) -> int:
+        """Abort what took too long, so many at most; return how many the log has taken."""
         if not self._may_act():
             return 0
         count, now_ms = 0, self._world.clock.now_ms()
         for one in tuple(self.transactions.values()):
             late = one.time_out(now_ms)
-            if late is not None and self.write(one, late.value, lambda code: None):
-                count += 1
-                _log.warning(
-                    "transaction_timed_out",
-                    transactional_id=one.transactional_id,
-                    producer_id=one.value.producer_id,
-                    timeout_ms=one.value.timeout_ms,
-                )
+            if late is None:
+                continue
+            if count == most or not self.write(one, late.value, lambda code: None):
+                # What the log refuses now it would refuse of all the others.
+                break
+            count += 1
+            _log.warning(
+                "transaction_timed_out",
+                transactional_id=one.transactional_id,
+                producer_id=one.value.producer_id,
+                timeout_ms=one.value.timeout_ms,
+            )
         return count
 
     def expire(self, keep_ms: int) -> int:

@@ -28,7 +28,8 @@ _log = logger("transactions")
 
 # Between two tries for the same partitions.
 AGAIN_S: Final = 0.05
-_AT_ONCE: Final = 500
+# So many transactions in one call: each is a write, and all are written in one go.
+_AT_ONCE: Final = 100
 # Written, or of no use: a later epoch has ended what this one would, or nobody writes there in a
 # transaction.
 _SETTLED: Final = (

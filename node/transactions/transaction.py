@@ -51,6 +51,7 @@ _BUSY: Final = Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
 _FENCED: Final = Refused(ErrorCode.PRODUCER_FENCED)
 _OTHER_ID: Final = Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 _WRONG_STATE: Final = Refused(ErrorCode.INVALID_TXN_STATE)
+NO_TWO_PHASES: Final = Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
 def is_exhausted(epoch: int) -> bool:
@@ -131,6 +132,8 @@ class Transaction:
         value = self.value
         if self.pending is not None:
             return _BUSY
+        if wish.only_kept and not (wish.keeps_prepared and self._waits):
+            return NO_TWO_PHASES
         if wish.expected is not None and not self._may_go_on(*wish.expected):
             return _FENCED
         if value.state.is_decided:
@@ -141,6 +144,11 @@ class Transaction:
             # The producer asks again; when the abort is complete, its epoch is a new one.
             return WriteValue(self._fenced(now_ms), _BUSY)
         return self._given(wish, now_ms, fresh)
+
+    @property
+    def _waits(self) -> bool:
+        """Whether a transaction is open that nothing but a decision ends (T5)."""
+        return self.value.state is State.ONGOING and self.value.timeout_ms == FOR_EVER_MS
 
     def _may_go_on(self, producer_id: int, epoch: int) -> bool:
         value = self.value

@@ -103,6 +103,8 @@ class Init:
     expected: tuple[int, int] | None = None
     # An open transaction is not aborted, but taken over (KIP-939).
     keeps_prepared: bool = False
+    # Two phases are off: nothing is begun, but what waits for its decision can get one.
+    only_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)

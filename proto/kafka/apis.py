@@ -87,8 +87,7 @@ DESCRIBE_CLUSTER: Final = ApiRow(60, "DescribeCluster", "describe_cluster", 0, 2
 DESCRIBE_PRODUCERS: Final = ApiRow(61, "DescribeProducers", "describe_producers", 0, 0, 0)
 UNREGISTER_BROKER: Final = ApiRow(64, "UnregisterBroker", "unregister_broker", 0, 0, 0)
 DESCRIBE_TRANSACTIONS: Final = ApiRow(65, "DescribeTransactions", "describe_transactions", 0, 0, 0)
-# Version 2 brings a pattern. Python matches by backtracking: a stranger's may take for ever.
-LIST_TRANSACTIONS: Final = ApiRow(66, "ListTransactions", "list_transactions", 0, 1, 0)
+LIST_TRANSACTIONS: Final = ApiRow(66, "ListTransactions", "list_transactions", 0, 2, 0)
 LIST_CONFIG_RESOURCES: Final = ApiRow(74, "ListConfigResources", "list_config_resources", 0, 1, 0)
 DESCRIBE_TOPIC_PARTITIONS: Final = ApiRow(
     75, "DescribeTopicPartitions", "describe_topic_partitions", 0, 0, 0

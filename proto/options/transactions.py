@@ -33,9 +33,11 @@ TRANSACTIONAL_ID_EXPIRATION_MS: Final = Option(
 TWO_PHASE_COMMIT_ENABLE: Final = Option(
     name="transaction.two.phase.commit.enable",
     kind=BOOL,
-    default=False,
-    doc="Let producers have transactions without a time-out, which outlive them until somebody "
-    "decides (KIP-939). Readers of committed records wait for as long.",
+    default=True,
+    doc="Let producers that ask for it have transactions without a time-out, which outlive them "
+    "until somebody decides (KIP-939). Readers of committed records wait for as long. If "
+    "it is turned off, what is prepared already can still be decided.",
+    differs=Difference("false", "pipelines write exactly once by it (ADR 0029)."),
 )
 TRANSACTION_LOG_PARTITIONS: Final = Option(
     name="transaction.state.log.num.partitions",

@@ -156,12 +156,21 @@ class FaultPlan:
     room_bytes: int | None = None
     # Called in each sync, to make it slow.
     slow_sync: Callable[[], None] | None = None
+    # How often somebody met one of these, since this is the plan. Told to whoever judges.
+    met: int = field(default=0, compare=False)
 
     def become(self, other: FaultPlan) -> None:
         """Go by another plan from now on."""
+        self.met = 0
         self.rules = other.rules
         self.room_bytes = other.room_bytes
         self.slow_sync = other.slow_sync
+
+    def tarry(self) -> None:
+        """Take as long as the plan says."""
+        if self.slow_sync is not None:
+            self.met += 1
+            self.slow_sync()
 
     def check(self, operation: str, path: str) -> None:
         """Raise `OSError` if a rule says so."""
@@ -172,6 +181,7 @@ class FaultPlan:
             ):
                 rule.hits += 1
                 if rule.hits == rule.nth:
+                    self.met += 1
                     raise _error(rule.code, path)
 
 
@@ -214,6 +224,7 @@ class FaultyFile:
                 self._write(inner, position, buffers, size)
             else:
                 # A full disk takes what fits, and says so only then.
+                self._disk.plan.met += 1
                 self._write(inner, position, [b"".join(buffers)[:room]], room)
                 raise _error(errno.ENOSPC, self._path)
 
@@ -251,8 +262,7 @@ class FaultyFile:
             mark = self._node.begin_sync()
         try:
             inner = self._alive("sync")
-            if self._disk.plan.slow_sync is not None:
-                self._disk.plan.slow_sync()
+            self._disk.plan.tarry()
             inner.sync()
         except OSError:
             with power.lock:
@@ -368,8 +378,7 @@ class FaultyFiles:
             if directory.poisoned:
                 # Its journal was aborted: no filesystem goes on after that.
                 raise _error(errno.EIO, path)
-            if self.plan.slow_sync is not None:
-                self.plan.slow_sync()
+            self.plan.tarry()
             self._inner.sync_dir(path)
         except OSError:
             directory.poisoned = True

@@ -52,5 +52,6 @@ def requests_of(topic: str) -> Mapping[ApiRow, dict[str, Any]]:
             "state_filters": ["Ongoing"],
             "producer_id_filters": [4_000_000],
             "duration_filter": 1,
+            "transactional_id_pattern": "(a+)+b",
         },
     }

@@ -1,6 +1,6 @@
-"""Java programs that run until they are told to end: a member of a group, and a stream of words.
+"""Java programs in a JVM of their own: a member of a group, a stream of words, a copier.
 
-Each has a JVM of its own, because they end with it.
+They end with it, or are killed with it.
 
 Not here: programs that end by themselves (`tools.py`).
 """
@@ -8,18 +8,20 @@ Not here: programs that end by themselves (`tools.py`).
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from tests.interop.kafka import java_command
-from tests.interop.tools import VERIFIABLE_CONSUMER, WORD_COUNT
+from tests.interop.tools import TRANSACTIONAL_COPIER, VERIFIABLE_CONSUMER, WORD_COUNT
 
 END_DEADLINE_S: Final = 60.0
+COPY_DEADLINE_S: Final = 120.0
 _ASSIGNORS: Final = {
     "range": "org.apache.kafka.clients.consumer.RangeAssignor",
     "roundrobin": "org.apache.kafka.clients.consumer.RoundRobinAssignor",
@@ -96,10 +98,13 @@ def _places(told: Mapping[str, Any]) -> set[tuple[str, int]]:
 
 
 @contextmanager
-def word_count(bootstrap: str, folder: Path) -> Iterator[None]:
+def word_count(
+    bootstrap: str, folder: Path, more: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run Kafka Streams' WordCountDemo for as long as the block lasts, and end it cleanly.
 
-    It keeps what it has counted in the folder and in the cluster, and goes on from there.
+    It keeps what it has counted in the folder and in the cluster, and goes on from there. Whoever
+    wants it to end otherwise kills it.
     """
     settings = {
         "bootstrap.servers": bootstrap,
@@ -108,6 +113,7 @@ def word_count(bootstrap: str, folder: Path) -> Iterator[None]:
         # Streams does not leave its group at its end, so the next one waits this long.
         "session.timeout.ms": str(SESSION_MS),
         "heartbeat.interval.ms": "500",
+        **(more or {}),
     }
     properties = folder / "streams.properties"
     properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
@@ -117,8 +123,8 @@ def word_count(bootstrap: str, folder: Path) -> Iterator[None]:
             command, stdout=console, stderr=console, stdin=subprocess.DEVNULL
         )
     try:
-        yield
-        assert process.poll() is None, (folder / "console.log").read_text()
+        yield process
+        assert process.poll() in (None, -signal.SIGKILL), (folder / "console.log").read_text()
     finally:
         process.terminate()
         try:
@@ -126,3 +132,47 @@ def word_count(bootstrap: str, folder: Path) -> Iterator[None]:
         finally:
             process.kill()
             process.wait()
+
+
+class Copier:
+    """A TransactionalMessageCopier: reads, writes what it has read, and commits both together.
+
+    Used in a `with`, at the end of which it is killed if it has not ended by itself.
+    """
+
+    def __init__(self, bootstrap: str, *options: str) -> None:
+        command = java_command(TRANSACTIONAL_COPIER, heap="128m")
+        self._process: Final = subprocess.Popen(
+            [*command, "--broker-list", bootstrap, *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def told(self) -> Iterator[dict[str, Any]]:
+        """Yield what it tells of itself, until it has ended; whoever hears enough may kill it."""
+        watch = threading.Timer(COPY_DEADLINE_S, self._process.kill)
+        watch.start()
+        try:
+            assert self._process.stdout is not None
+            for line in self._process.stdout:
+                if line.startswith(b"{"):
+                    yield json.loads(line)
+        finally:
+            watch.cancel()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def run(self) -> None:
+        """Return when it has ended by itself, well."""
+        said = list(self.told())
+        assert self._process.wait(END_DEADLINE_S) == 0, said

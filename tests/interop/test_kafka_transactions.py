@@ -72,6 +72,9 @@ def test_transactions_are_listed_and_described(tools: Tools, written: str) -> No
         )
 
     wait_until(is_told, DEADLINE_S, "the last transaction is complete")
+    for pattern, is_listed in [("a-java-.*", True), ("java", False)]:
+        listed = tools.ask(TRANSACTIONS, "list", "--transactional-id-pattern", pattern).out
+        assert (ID in listed) is is_listed, listed
     described = tools.ask(TRANSACTIONS, "describe", "--transactional-id", ID).out
     assert "CompleteCommit" in described
     # Transactions end with a new epoch each: the Java client goes by transaction.version 2.

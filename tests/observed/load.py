@@ -134,6 +134,17 @@ def ends_of(bootstrap: str, topic: str, partitions: int) -> dict[TopicPartition,
     return found
 
 
+def open_transaction(bootstrap: str, name: str, topic: str) -> Producer:
+    """Return a producer that has written a record to the first partition, in a transaction."""
+    options: dict[str, str | int] = {"transactional.id": name, "transaction.timeout.ms": 600_000}
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, **options})
+    producer.init_transactions(DEADLINE_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"x", partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+    return producer
+
+
 def _ask(bootstrap: str, topic: str, addresses: Sequence[str], over: threading.Event) -> None:
     """Ask for what is not there, change something, and speak HTTP, every half second."""
     admin = admin_of(bootstrap)

@@ -34,6 +34,7 @@ from tests.observed.load import (
     create,
     ends_of,
     load_on,
+    open_transaction,
     set_option,
 )
 from tests.observed.prometheus import Prometheus, running_prometheus
@@ -132,14 +133,17 @@ def hurt_one_node(watch: Watch, cluster: RunningCluster, stranger: ClusterNode) 
 
 def lose_nodes(watch: Watch, cluster: RunningCluster) -> None:
     """One dies, then another; the first comes back, and lacks what the second has."""
+    decided = open_transaction(cluster.bootstrap, "decided-and-not-marked", "single")
     cluster[3].kill()
     cluster.active_controller(not_=3)
+    # Its only partition is away.
+    decided.commit_transaction(DEADLINE_S)
     admin = admin_of(bootstrap_of_running(cluster))
     for number in range(ENTRIES):
         set_option(admin, "orders", "retention.ms", str(600_000_000 + number))
     of_one = (
         *("OttlaNodeDown", "OttlaUnderReplicated", "OttlaUnderMinIsr", "OttlaOfflinePartitions"),
-        *("OttlaProduceFails", "OttlaStreamDown", "OttlaVoterBehind"),
+        *("OttlaProduceFails", "OttlaStreamDown", "OttlaVoterBehind", "OttlaMarkersWait"),
     )
     watch.fires(*of_one)
     write_alone(cluster, "unclean")
@@ -257,13 +261,18 @@ def another_leads(cluster: RunningCluster, than: ClusterNode) -> bool:
 
 
 def leave_behind(watch: Watch, cluster: RunningCluster) -> None:
-    """A group has read nothing of a topic that is written; then it has read all of it."""
+    """A group has read nothing of a topic that is written; then it has read all of it, and goes.
+
+    If it stayed, it would fall behind again.
+    """
     count = len(ROTATIONS)
     nothing = {TopicPartition("orders", index): 0 for index in range(count)}
     commit(cluster.bootstrap, "left-behind", nothing)
     watch.fires("OttlaGroupLags")
     commit(cluster.bootstrap, "left-behind", ends_of(cluster.bootstrap, "orders", count))
     watch.clears("OttlaGroupLags")
+    admin = admin_of(cluster.bootstrap)
+    admin.delete_consumer_groups(["left-behind"])["left-behind"].result(DEADLINE_S)
 
 
 def never_settle(watch: Watch, cluster: RunningCluster) -> None:
@@ -286,6 +295,17 @@ def never_settle(watch: Watch, cluster: RunningCluster) -> None:
 
         watch.fires("OttlaGroupsRebalanceOften", again=again)
     watch.clears("OttlaGroupsRebalanceOften")
+
+
+# ── Transactions ──────────────────────────────────────────────────────────────────────────────
+
+
+def hold_open(watch: Watch, cluster: RunningCluster) -> None:
+    """A producer begins a transaction, and does not end it for long."""
+    producer = open_transaction(cluster.bootstrap, "held-open", "orders")
+    watch.fires("OttlaTransactionOpenForLong")
+    producer.commit_transaction(DEADLINE_S)
+    watch.clears("OttlaTransactionOpenForLong")
 
 
 # ── All of it ─────────────────────────────────────────────────────────────────────────────────
@@ -325,6 +345,7 @@ def test_every_alert_fires_when_its_condition_is_caused_and_clears_again(
             hurt_one_node(watch, cluster, stranger)
             never_settle(watch, cluster)
             leave_behind(watch, cluster)
+            hold_open(watch, cluster)
             lose_nodes(watch, cluster)
             slow_down(watch, cluster[3])
             break_disk(watch, cluster[3])

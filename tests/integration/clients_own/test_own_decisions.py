@@ -11,6 +11,7 @@ from ottla.clients.producer.client import Producer
 from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.clients.spark.decider import Decider
 from ottla.clients.spark.decisions import (
+    Claim,
     Program,
     StaleRoundError,
     WriteBook,
@@ -21,9 +22,10 @@ from ottla.clients.spark.options import SinkOptions, read_sink_options
 from tests.integration.clients_own.transacting import Cluster, new_name, require_read
 
 pytestmark = [pytest.mark.integration, pytest.mark.transactions]
-# Take over, read, write, two ends, write, list; then one attempt that nobody wanted is aborted.
-STEPS = 8
-QUERY = "q"
+# Take over, read, write, two ends, write, wait, list; then one attempt that nobody wanted is
+# aborted.
+STEPS = 9
+CLAIM = Claim("q", is_stream=True)
 
 
 class Sink:
@@ -43,7 +45,7 @@ class Sink:
 
     def begin(self) -> int:
         with Decider(self.options) as decider:
-            return decider.begin()
+            return decider.begin(CLAIM)
 
     def prepare(self, number: int, attempt: str, value: bytes) -> PreparedTransaction:
         config = {
@@ -66,7 +68,7 @@ class Sink:
 
     def commit(self, number: int, batch: int, prepared: list[PreparedTransaction]) -> bool:
         with Decider(self.options) as decider:
-            return decider.commit(number, QUERY, batch, prepared)
+            return decider.commit(number, CLAIM, batch, prepared)
 
 
 def _die_after(decider: Decider, program: Program, steps: int) -> tuple[int, Any]:
@@ -88,7 +90,7 @@ def test_a_driver_that_dies_after_any_step_leaves_every_row_once(
     number = sink.begin()
     prepared = sink.write(number, 0)
     with Decider(sink.options) as decider:
-        program = commit_batch(sink.prefix, number, QUERY, 0, prepared)
+        program = commit_batch(sink.prefix, number, CLAIM, 0, prepared)
         written, _ = _die_after(decider, program, steps)
     # The next driver does the batch again, because Spark knows nothing of a commit.
     number = sink.begin()
@@ -105,7 +107,7 @@ def test_a_driver_that_comes_back_from_the_dead_can_do_nothing(
     first = sink.begin()
     old = sink.write(first, 0)
     with Decider(sink.options) as decider:
-        program = commit_batch(sink.prefix, first, QUERY, 0, old)
+        program = commit_batch(sink.prefix, first, CLAIM, 0, old)
         _, book = _die_after(decider, program, 2)
         decision = program.send(book)
         assert isinstance(decision, WriteBook)

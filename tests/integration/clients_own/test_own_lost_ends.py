@@ -5,10 +5,7 @@ On Apache Kafka, behind a gate that lets EndTxn through, and drops what comes ba
 
 from __future__ import annotations
 
-import asyncio
-import struct
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 
@@ -19,71 +16,11 @@ from ottla.clients.loop_thread import LoopThread
 from ottla.clients.producer.client import Producer
 from ottla.proto.kafka.apis import END_TXN
 from tests.integration.clients_own.transacting import Cluster, make_topic, new_name, require_read
+from tests.integration.gate import Gate
 from tests.interop.broker import start_broker
 from tests.interop.kafka import class_path, missing_tools
 
 pytestmark = [pytest.mark.integration, pytest.mark.interop, pytest.mark.transactions]
-
-
-class Gate:
-    """Stands before a broker; hangs up when the answer to an EndTxn comes, if it is told to."""
-
-    def __init__(self, broker_port: int) -> None:
-        self._broker_port = broker_port
-        # How many answers are still to be dropped, and how many were.
-        self.to_drop = 0
-        self.dropped = 0
-        self._server: asyncio.Server | None = None
-        self._writers = set[asyncio.StreamWriter]()
-
-    async def listen(self, port: int) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
-
-    async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        while self._writers:
-            await self._end(self._writers.pop())
-
-    async def _end(self, writer: asyncio.StreamWriter) -> None:
-        self._writers.discard(writer)
-        writer.close()
-        with suppress(OSError):
-            await writer.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
-        with suppress(OSError, asyncio.IncompleteReadError):
-            inner, outer = await asyncio.open_connection("127.0.0.1", self._broker_port)
-            self._writers.add(outer)
-            asked = list[int]()
-            back = asyncio.create_task(self._answers(inner, writer, asked))
-            with suppress(asyncio.IncompleteReadError):
-                while True:
-                    frame = await _frame(reader)
-                    asked.append(struct.unpack_from(">h", frame, 4)[0])
-                    outer.write(frame)
-            await self._end(outer)
-            await back
-        await self._end(writer)
-
-    async def _answers(
-        self, inner: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: list[int]
-    ) -> None:
-        with suppress(OSError, asyncio.IncompleteReadError):
-            while True:
-                frame = await _frame(inner)
-                if asked.pop(0) == END_TXN.key and self.to_drop:
-                    self.to_drop -= 1
-                    self.dropped += 1
-                    break
-                writer.write(frame)
-        writer.close()
-
-
-async def _frame(reader: asyncio.StreamReader) -> bytes:
-    head = await reader.readexactly(4)
-    return head + await reader.readexactly(int.from_bytes(head))
 
 
 @pytest.fixture(scope="module", params=[2, 0], ids=["second dialect", "first dialect"])
@@ -102,7 +39,7 @@ def gated(
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
     }
     thread = LoopThread("gate")
-    gate = Gate(inner)
+    gate = Gate(inner, END_TXN)
     thread.run(gate.listen(port))
     folder = tmp_path_factory.mktemp("gated")
     with start_broker(folder, settings, {"transaction.version": request.param}, port=inner):

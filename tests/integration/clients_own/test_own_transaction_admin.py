@@ -150,6 +150,24 @@ def test_commands_list_describe_commit_and_abort(
     assert (told["aborted"], told["error"]["name"]) == (False, "INVALID_TXN_STATE")
 
 
+def test_a_command_decides_what_a_successor_has_kept_and_not_decided(
+    transactional: Cluster, topic: str, producer_of: MakeProducer
+) -> None:
+    if not transactional.is_ours:
+        pytest.skip("Kafka 4.3 keeps nothing for a successor yet")
+    names = [new_name() for _ in range(2)]
+    prepared = [prepare(transactional, topic, name) for name in names]
+    successors = [producer_of(name, transaction_two_phase_commit_enable=True) for name in names]
+    for one, kept in zip(successors, prepared, strict=True):
+        assert one.init_transactions(keep_prepared=True) == kept
+    for verb, kept in zip(("commit", "abort"), prepared, strict=True):
+        done = _run(transactional, verb, str(kept))
+        assert done.exit_code == 0, done.stderr
+    require_read(transactional, topic, [f"of {names[0]}".encode()])
+    with pytest.raises(ProducerFencedError):
+        successors[1].complete(prepared[1])
+
+
 def test_consume_shows_what_is_committed(
     transactional: Cluster, topic: str, producer_of: MakeProducer
 ) -> None:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 import aiokafka
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 import ottla
@@ -25,7 +26,7 @@ from tests.integration.nodes import wait_until
 with warnings.catch_warnings():
     # It reads its message schemas with functions that newer Pythons advise against.
     warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
-    from kafka import KafkaConsumer
+    from kafka import ConsumerRebalanceListener, KafkaConsumer
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.errors import KafkaError
 
@@ -41,12 +42,16 @@ class Readings:
     def __init__(self) -> None:
         self._lock: Final = threading.Lock()
         self.seen: Final[dict[int, set[int]]] = defaultdict(set)
+        # Who has read what: by partition and offset.
+        self._readers: Final[dict[tuple[int, int], set[Member]]] = defaultdict(set)
         # When each partition was read for the first time since the last `mark`.
         self._since: dict[int, float] = {}
 
-    def note(self, partition: int, offset: int) -> None:
+    def note(self, partition: int, offset: int, reader: Member | None = None) -> None:
         with self._lock:
             self.seen[partition].add(offset)
+            if reader is not None:
+                self._readers[partition, offset].add(reader)
             self._since.setdefault(partition, time.monotonic())
 
     def mark(self) -> None:
@@ -62,6 +67,10 @@ class Readings:
         with self._lock:
             return all(self.seen[one] >= set(range(end)) for one, end in ends.items())
 
+    def readers(self, partition: int, offsets: range) -> set[Member]:
+        with self._lock:
+            return set().union(*(self._readers[partition, one] for one in offsets))
+
 
 class Member:
     """One consumer. `start`, then `stop` (it leaves) or `vanish` (it is only silent)."""
@@ -73,9 +82,11 @@ class Member:
         self.topic: Final = topic
         self.into: Final = into
         self.instance_id: str | None = None
-        # What it reads now.
+        # What it reads now, as far as it knows.
         self.owned: frozenset[tuple[str, int]] = frozenset()
         self.failure: BaseException | None = None
+        # How long one poll waits for records.
+        self.poll_s = _POLL_S
         self._ends = threading.Event()
         self._is_polite = True
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -130,14 +141,14 @@ class Confluent(Member):
         consumer = Consumer(options)
         consumer.subscribe([self.topic])
         while not self._ends.is_set():
-            records = consumer.consume(_AT_ONCE, _POLL_S)
+            records = consumer.consume(_AT_ONCE, self.poll_s)
             self.owned = frozenset((one.topic, one.partition) for one in consumer.assignment())
             sound = [one for one in records if one.error() is None]
             for record in sound:
                 partition, offset = record.partition(), record.offset()
                 assert partition is not None
                 assert offset is not None
-                self.into.note(partition, offset)
+                self.into.note(partition, offset, self)
             if sound:
                 with suppress(KafkaException):
                     # Refused while another node takes over, or somebody joins: it is read again.
@@ -152,8 +163,24 @@ class Cooperative(Confluent):
     strategy = "cooperative-sticky"
 
 
+class _Told(ConsumerRebalanceListener):  # type: ignore[misc] # it has no types
+    """Tells a member what it was given at once, and not only when a poll ends."""
+
+    def __init__(self, member: Member) -> None:
+        self._member: Final = member
+
+    def on_partitions_assigned(self, assigned: set[Any]) -> None:
+        self._member.owned = frozenset((one.topic, one.partition) for one in assigned)
+
+    def on_partitions_revoked(self, revoked: set[Any]) -> None:
+        """Nothing: all of them are given out anew."""
+
+
 class KafkaPython(Member):
     """kafka-python."""
+
+    # How long an answer to SyncGroup took, on average.
+    sync_ms = 0.0
 
     def work(self) -> None:
         consumer = KafkaConsumer(
@@ -168,19 +195,25 @@ class KafkaPython(Member):
             metadata_max_age_ms=1_000,
         )
         if self.topic.startswith("^"):
-            consumer.subscribe(pattern=self.topic)
+            consumer.subscribe(pattern=self.topic, listener=_Told(self))
         else:
-            consumer.subscribe([self.topic])
+            consumer.subscribe([self.topic], listener=_Told(self))
         while not self._ends.is_set():
-            polled = consumer.poll(timeout_ms=int(_POLL_S * 1000))
+            polled = consumer.poll(timeout_ms=int(self.poll_s * 1000))
             self.owned = frozenset((one.topic, one.partition) for one in consumer.assignment())
             for records in polled.values():
                 for record in records:
-                    self.into.note(record.partition, record.offset)
+                    self.into.note(record.partition, record.offset, self)
             if polled:
                 with suppress(KafkaError):
                     consumer.commit()
+        self.sync_ms = _sync_ms(consumer)
         consumer.close(autocommit=False)
+
+
+def _sync_ms(consumer: Any) -> float:
+    told = consumer.metrics()["consumer-coordinator-metrics"]["sync-time-avg"]
+    return float(told)
 
 
 class Aio(Member):
@@ -198,6 +231,7 @@ class Aio(Member):
             enable_auto_commit=False,
             session_timeout_ms=_SESSION_MS,
             heartbeat_interval_ms=500,
+            partition_assignment_strategy=[AioRange],
             metadata_max_age_ms=1_000,
         )
         if self.topic.startswith("^"):
@@ -207,11 +241,11 @@ class Aio(Member):
         await consumer.start()
         try:
             while not self._ends.is_set():
-                polled = await consumer.getmany(timeout_ms=int(_POLL_S * 1000))
+                polled = await consumer.getmany(timeout_ms=int(self.poll_s * 1000))
                 self.owned = frozenset((one.topic, one.partition) for one in consumer.assignment())
                 for records in polled.values():
                     for record in records:
-                        self.into.note(record.partition, record.offset)
+                        self.into.note(record.partition, record.offset, self)
                 if polled:
                     with suppress(aiokafka.errors.KafkaError):
                         await consumer.commit()
@@ -238,10 +272,10 @@ class Own(Member):
         with ottla.Consumer(options) as consumer:
             consumer.subscribe(self.topic)
             while not self._ends.is_set():
-                records = consumer.consume(_AT_ONCE, _POLL_S)
+                records = consumer.consume(_AT_ONCE, self.poll_s)
                 self.owned = frozenset((one.topic, one.partition) for one in consumer.assignment())
                 for record in records:
-                    self.into.note(record.partition, record.offset)
+                    self.into.note(record.partition, record.offset, self)
                 if records:
                     with suppress(OttlaError):
                         consumer.commit()

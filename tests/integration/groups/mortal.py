@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 import threading
 
-from tests.integration.groups.crew import CLIENTS, Readings
+from tests.integration.groups.crew import CLIENTS, Member, Readings
 
 
 class Said(Readings):
     """What is read, on standard output."""
 
-    def note(self, partition: int, offset: int) -> None:
+    def note(self, partition: int, offset: int, reader: Member | None = None) -> None:
         print(partition, offset, flush=True)
 
 

@@ -14,18 +14,29 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from tests.integration.nodes import wait_until
 
-# On two cores that are shared with others, a JVM takes its time.
-BATCH_DEADLINE_S: Final = 180.0
+# Who waits so long hangs: on two cores beside a load of 15 a first batch took 100 s.
+BATCH_DEADLINE_S: Final = 420.0
 END_DEADLINE_S: Final = 60.0
 _BATCH: Final = re.compile(r"^(\w+): batch (\d+), (\d+) rows", re.MULTILINE)
 _FAILED_TASK: Final = re.compile(r"Exception in task ")
 _TAIL_LINES: Final = 60
+# By what the processes of one run are known.
+_DRIVER: Final = b"org.apache.spark.deploy.SparkSubmit"
+_TASKS: Final = b"pyspark.worker"
+_DECIDING: Final = b"python_streaming_sink_runner"
+# Where a thread of the driver stands that has the reports of all tasks of a batch.
+_COMMITTING: Final = "PythonStreamingWrite.commit"
+# What stands near the end of the threads that a JVM tells of.
+_DUMPED: Final = "JNI global refs"
+# A JVM that is killed soon need not compile itself well: that takes half of the time of its start.
+QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # So long after a kill the log has told of it.
 _TOLD_S: Final = 0.5
 
@@ -35,6 +46,8 @@ class PipelineProcess:
 
     def __init__(self, file: Path, log: Path, *, url: str, conf: dict[str, str]) -> None:
         self._log: Final = log
+        # Processes that stand still, and would for ever.
+        self._frozen: Final = set[int]()
         settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
         command = [sys.executable, "-m", "ottla", "pipeline", "run", str(file)]
         with log.open("ab") as out:
@@ -74,7 +87,7 @@ class PipelineProcess:
         try:
             wait_until(holds, BATCH_DEADLINE_S, f"{sorted(names)} do {more} batches more: {before}")
         except TimeoutError as error:
-            error.add_note(self._tail())
+            error.add_note(self._told_of_hang())
             raise
 
     def kill_tasks(self) -> int:
@@ -112,6 +125,45 @@ class PipelineProcess:
     def kill_driver(self) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(END_DEADLINE_S)
+        self._signal(self._frozen, signal.SIGKILL)
+        self._frozen.clear()
+
+    def freeze_a_task(self) -> bool:
+        """Let one Python that works for a task stand still; return whether there was one.
+
+        The others of its stage go on: Spark sees one that is slow.
+        """
+        lines = self._descendants()
+        tasks = [pid for pid in self._workers() if _TASKS in lines[pid][1]]
+        self._signal(tasks[:1], signal.SIGSTOP)
+        self._frozen.update(tasks[:1])
+        return bool(tasks)
+
+    def thaw(self) -> None:
+        self._signal(self._frozen, signal.SIGCONT)
+        self._frozen.clear()
+
+    def kill_driver_before_it_commits(self) -> None:
+        """Kill it when every task of a batch has reported, and the sink has not decided it yet.
+
+        The Python that decides stands still; so when the driver waits for it, nothing is decided,
+        or a part of it.
+        """
+
+        def waits_to_commit() -> bool:
+            self.require_running()
+            lines = self._descendants()
+            deciding = {pid for pid, (_, line) in lines.items() if _DECIDING in line}
+            self._signal(deciding - self._frozen, signal.SIGSTOP)
+            self._frozen.update(deciding)
+            return _COMMITTING in self._threads()
+
+        try:
+            wait_until(waits_to_commit, BATCH_DEADLINE_S, "the driver is about to commit")
+        except TimeoutError as error:
+            error.add_note(self._tail())
+            raise
+        self.kill_driver()
 
     def wait_until_done(self, deadline_s: float) -> None:
         """Return when it has ended well."""
@@ -132,8 +184,13 @@ class PipelineProcess:
 
     def _workers(self) -> list[int]:
         """Return the processes of tasks: children of the daemon of Python."""
-        children = dict[int, list[int]]()
-        daemons = list[int]()
+        lines = self._descendants()
+        daemons = {pid for pid, (_, line) in lines.items() if b"pyspark.daemon" in line}
+        return [pid for pid in daemons if lines[pid][0] in daemons]
+
+    def _descendants(self) -> dict[int, tuple[int, bytes]]:
+        """Return parent and command of this process and of every one below it."""
+        found, children = dict[int, tuple[int, bytes]](), dict[int, list[int]]()
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
                 continue
@@ -143,22 +200,31 @@ class PipelineProcess:
             except (FileNotFoundError, ProcessLookupError):
                 continue
             pid = int(entry.name)
+            found[pid] = (parent, line)
             children.setdefault(parent, []).append(pid)
-            if b"pyspark.daemon" in line:
-                daemons.append(pid)
         ours, waiting = set[int](), [self._process.pid]
         while waiting:
             one = waiting.pop()
             ours.add(one)
             waiting += children.get(one, [])
-        is_daemon = set(daemons)
-        return [
-            child
-            for daemon in daemons
-            if daemon in ours
-            for child in children.get(daemon, [])
-            if child in is_daemon
-        ]
+        return {pid: told for pid, told in found.items() if pid in ours}
+
+    def _told_of_hang(self) -> str:
+        return f"{self._tail()}\n--- its threads:\n{self._threads()}"
+
+    def _threads(self) -> str:
+        """Return what the threads of the driver do: a JVM tells that on SIGQUIT."""
+        told = len(self.text)
+        lines = self._descendants()
+        self._signal([pid for pid, (_, line) in lines.items() if _DRIVER in line], signal.SIGQUIT)
+        with suppress(TimeoutError):
+            wait_until(lambda: _DUMPED in self.text[told:], END_DEADLINE_S, "the threads are told")
+        return self.text[told:]
+
+    def _signal(self, pids: Iterable[int], what: signal.Signals) -> None:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, what)
 
     def _tail(self) -> str:
         return "\n".join(self.text.splitlines()[-_TAIL_LINES:])

@@ -6,12 +6,14 @@ Not here: the pipelines themselves.
 from __future__ import annotations
 
 import asyncio
+import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from ottla.clients.pipeline.declaration import Pipeline, read_pipeline
 from ottla.clients.pipeline.running import Run
-from ottla.clients.pipeline.validation import require_topics
+from ottla.clients.pipeline.validation import require_exactly_once, require_topics
 from ottla.clients.producer.client import Producer
 
 DEADLINE_S: Final = 200
@@ -23,11 +25,17 @@ def send(bootstrap: str, topic: str, values: list[bytes], key: bytes = b"k") -> 
             producer.send(topic, value, key=key)
 
 
-def run_to_end(spark: Any, text: str, folder: Path) -> Pipeline:
-    """Run a pipeline over what is there."""
-    pipeline = read_pipeline(text.encode())
+def run_to_end(
+    spark: Any, text: str, folder: Path, *, into: Path | None = None, takes_over: bool = False
+) -> Pipeline:
+    """Run a pipeline over what is there; those of different folders have different names."""
+    found = read_pipeline(text.encode())
+    pipeline = replace(
+        found, name=f"{found.name}-{uuid.uuid5(uuid.NAMESPACE_URL, str(folder)).hex}"
+    )
     require_topics(pipeline)
-    run = Run(spark, pipeline, folder)
+    require_exactly_once(pipeline)
+    run = Run(spark, pipeline, folder, into, takes_over=takes_over)
     run.start()
     try:
         asyncio.run(asyncio.wait_for(run.wait(lambda _: None), DEADLINE_S))
@@ -37,8 +45,11 @@ def run_to_end(spark: Any, text: str, folder: Path) -> Pipeline:
 
 
 def rows_of(spark: Any, bootstrap: str, topic: str) -> list[Any]:
+    given = {"subscribe": topic, "includeHeaders": "true"}
+    # As pipelines write it, unless they are told otherwise.
+    given["kafka.isolation.level"] = "read_committed"
     reader = spark.read.format("ottla").option("kafka.bootstrap.servers", bootstrap)
-    found: list[Any] = reader.options(subscribe=topic, includeHeaders="true").load().collect()
+    found: list[Any] = reader.options(**given).load().collect()
     return found
 
 

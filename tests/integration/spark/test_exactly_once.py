@@ -1,11 +1,12 @@
 """The sink of Spark writes every row once, though tasks fail, and batches are done again.
 
-On Apache Kafka for as long as our nodes have no coordinator of transactions.
+On a node of ours, and on Apache Kafka where there is a Java for it.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ottla.clients.admin.answers import CreatedTopic, NewTopic
 from ottla.clients.admin.blocking import Admin
 from ottla.clients.consumer.sync_consumer import Consumer
 from ottla.clients.spark.decider import Decider
+from ottla.clients.spark.decisions import Claim
 from ottla.clients.spark.options import read_sink_options
 from ottla.proto.ids import TopicPartition
 from tests.integration.nodes import wait_until
@@ -26,13 +28,18 @@ from tests.interop.kafka import class_path, missing_tools
 # Spark comes with `make spark-install`.
 PySparkException = pytest.importorskip("pyspark.errors").PySparkException
 
-pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.interop]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 DEADLINE_S = 180
 PARTITIONS = 2
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", params=["ottla", pytest.param("kafka", marks=pytest.mark.interop)])
+def address(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    if request.param == "ottla":
+        yield request.getfixturevalue("bootstrap")
+        return
     missing = missing_tools()
     if missing is not None:
         pytest.skip(missing)
@@ -46,40 +53,46 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def topics(kafka: str) -> tuple[str, str]:
+def topics(address: str) -> tuple[str, str]:
     """Make a topic with ten records in each partition, and an empty one."""
     names = [f"spark-{uuid.uuid4().hex[:12]}" for _ in range(2)]
-    with Admin({"bootstrap.servers": kafka}) as admin:
+    with Admin({"bootstrap.servers": address}) as admin:
         for made in admin.create_topics([NewTopic(one, PARTITIONS) for one in names]).values():
             assert isinstance(made, CreatedTopic), made
-    fill(kafka, names[0], PARTITIONS, 10)
+    fill(address, names[0], PARTITIONS, 10)
     return names[0], names[1]
 
 
 def _start(
-    spark: Any, kafka: str, topics: tuple[str, str], checkpoint: Path, value: str = "value"
+    spark: Any,
+    address: str,
+    topics: tuple[str, str],
+    checkpoint: Path,
+    value: str = "value",
+    **options_of_sink: str,
 ) -> Any:
     """Copy one topic to the other until its end, in batches of ten."""
     source, target = topics
-    reader = spark.readStream.format("ottla").option("kafka.bootstrap.servers", kafka)
+    reader = spark.readStream.format("ottla").option("kafka.bootstrap.servers", address)
     options = {"subscribe": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "10"}
     rows = reader.options(**options).load().selectExpr("key", f"{value} as value", "partition")
-    writer = rows.writeStream.format("ottla").options(**_sink(kafka, target))
+    sink = {**_sink(address, target), **options_of_sink}
+    writer = rows.writeStream.format("ottla").options(**sink)
     checkpointed = writer.option("checkpointLocation", str(checkpoint))
     return checkpointed.trigger(availableNow=True).start()
 
 
-def _sink(kafka: str, target: str) -> dict[str, str]:
+def _sink(address: str, target: str) -> dict[str, str]:
     return {
-        "kafka.bootstrap.servers": kafka,
+        "kafka.bootstrap.servers": address,
         "topic": target,
         "exactlyOnce": "true",
         "transactionalIdPrefix": f"to-{target}",
     }
 
 
-def _committed(kafka: str, topic: str) -> list[str]:
-    config = {"bootstrap.servers": kafka, "isolation.level": "read_committed"}
+def _committed(address: str, topic: str) -> list[str]:
+    config = {"bootstrap.servers": address, "isolation.level": "read_committed"}
     places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     found = list[str]()
     with Consumer(config) as consumer:
@@ -91,22 +104,22 @@ def _committed(kafka: str, topic: str) -> list[str]:
     return sorted(found)
 
 
-def _require_once(kafka: str, target: str, records: int = 10) -> None:
+def _require_once(address: str, target: str, records: int = 10) -> None:
     """Require that every row is there once, and that nothing is left open."""
     wanted = sorted(f"p{one}-{number}" for one in range(PARTITIONS) for number in range(records))
-    wait_until(lambda: len(_committed(kafka, target)) >= len(wanted), DEADLINE_S, "all is there")
-    assert _committed(kafka, target) == wanted
-    with Decider(read_sink_options(_sink(kafka, target))) as decider:
-        decider.begin()
-    with Admin({"bootstrap.servers": kafka}) as admin:
+    wait_until(lambda: len(_committed(address, target)) >= len(wanted), DEADLINE_S, "all is there")
+    assert _committed(address, target) == wanted
+    with Decider(read_sink_options(_sink(address, target))) as decider:
+        decider.begin(Claim("", is_stream=True))
+    with Admin({"bootstrap.servers": address}) as admin:
         listed = admin.list_transactions(states=["Ongoing"])
     assert [one for one in listed if one.transactional_id.startswith(f"to-{target}")] == []
 
 
 def test_a_batch_that_is_done_again_is_there_once(
-    spark: Any, kafka: str, topics: tuple[str, str], tmp_path: Path
+    spark: Any, address: str, topics: tuple[str, str], tmp_path: Path
 ) -> None:
-    query = _start(spark, kafka, topics, tmp_path)
+    query = _start(spark, address, topics, tmp_path)
     assert query.awaitTermination(DEADLINE_S)
     batches = sorted(
         int(one.name) for one in (tmp_path / "commits").iterdir() if one.name.isdigit()
@@ -115,37 +128,61 @@ def test_a_batch_that_is_done_again_is_there_once(
     # As if the driver had died after the sink's commit, and before Spark's own.
     for left in (tmp_path / "commits").glob(f"*{batches[-1]}*"):
         left.unlink()
-    fill(kafka, topics[0], PARTITIONS, 5, first=10)
-    again = _start(spark, kafka, topics, tmp_path)
+    fill(address, topics[0], PARTITIONS, 5, first=10)
+    again = _start(spark, address, topics, tmp_path)
     assert again.awaitTermination(DEADLINE_S)
-    _require_once(kafka, topics[1], records=15)
+    _require_once(address, topics[1], records=15)
 
 
 def test_a_task_that_fails_leaves_nothing_of_its_batch(
-    spark: Any, kafka: str, topics: tuple[str, str], tmp_path: Path
+    spark: Any, address: str, topics: tuple[str, str], tmp_path: Path
 ) -> None:
     fails = "if(cast(value as string) = 'p1-7', cast(raise_error('poison') as binary), value)"
-    query = _start(spark, kafka, topics, tmp_path, fails)
+    query = _start(spark, address, topics, tmp_path, fails)
     with pytest.raises(PySparkException, match="poison"):
         query.awaitTermination(DEADLINE_S)
-    assert "p1-7" not in _committed(kafka, topics[1])
-    mended = _start(spark, kafka, topics, tmp_path)
+    assert "p1-7" not in _committed(address, topics[1])
+    mended = _start(spark, address, topics, tmp_path)
     assert mended.awaitTermination(DEADLINE_S)
-    _require_once(kafka, topics[1])
+    _require_once(address, topics[1])
 
 
 def test_a_batch_query_writes_all_or_nothing(
-    spark: Any, kafka: str, topics: tuple[str, str]
+    spark: Any, address: str, topics: tuple[str, str]
 ) -> None:
     source, target = topics
-    reader = spark.read.format("ottla").option("kafka.bootstrap.servers", kafka)
+    reader = spark.read.format("ottla").option("kafka.bootstrap.servers", address)
     rows = reader.option("subscribe", source).load()
     fails = "if(cast(value as string) = 'p1-7', cast(raise_error('poison') as binary), value)"
-    sink = _sink(kafka, target)
+    sink = _sink(address, target)
     bad = rows.selectExpr(f"{fails} as value", "partition").write.format("ottla").options(**sink)
     with pytest.raises(PySparkException, match="poison"):
         bad.mode("append").save()
-    assert _committed(kafka, target) == []
+    assert _committed(address, target) == []
     good = rows.selectExpr("value", "partition").write.format("ottla").options(**sink)
     good.mode("append").save()
-    _require_once(kafka, target)
+    _require_once(address, target)
+
+
+def test_another_query_under_the_prefix_is_refused_until_it_takes_over(
+    spark: Any, address: str, topics: tuple[str, str], tmp_path: Path
+) -> None:
+    owner = _start(spark, address, topics, tmp_path / "first")
+    assert owner.awaitTermination(DEADLINE_S)
+    taken = rf"transactionalIdPrefix=to-{topics[1]} belongs to the stream {owner.id}, which has "
+    with pytest.raises(PySparkException, match=taken + "written up to batch"):
+        _start(spark, address, topics, tmp_path / "second").awaitTermination(DEADLINE_S)
+    rows = spark.read.format("ottla").option("kafka.bootstrap.servers", address)
+    copied = rows.option("subscribe", topics[0]).load().selectExpr("value", "partition")
+    with pytest.raises(PySparkException, match="and this is a batch query"):
+        copied.write.format("ottla").options(**_sink(address, topics[1])).mode("append").save()
+    fill(address, topics[0], PARTITIONS, 5, first=10)
+    # Nothing of theirs counts, and the owner was not disturbed.
+    assert _start(spark, address, topics, tmp_path / "first").awaitTermination(DEADLINE_S)
+    _require_once(address, topics[1], records=15)
+    heir = _start(spark, address, topics, tmp_path / "second", takeOverPrefix="true")
+    assert heir.awaitTermination(DEADLINE_S)
+    assert Counter(Counter(_committed(address, topics[1])).values()) == {2: 15 * PARTITIONS}
+    fill(address, topics[0], PARTITIONS, 1, first=15)
+    with pytest.raises(PySparkException, match=f"belongs to the stream {heir.id}"):
+        _start(spark, address, topics, tmp_path / "first").awaitTermination(DEADLINE_S)

@@ -105,3 +105,15 @@ def test_a_query_that_makes_no_sense_is_refused_with_a_sentence(
 ) -> None:
     with pytest.raises(PySparkException, match=sentence):
         _read(spark, bootstrap, **options).count()
+
+
+def test_pythons_of_tasks_have_the_installed_package_and_not_an_archive_without_compiled_modules(
+    spark: Any,
+) -> None:
+    def place(_: int) -> str:
+        import pyspark
+
+        return str(pyspark.__file__)
+
+    (found,) = spark.sparkContext.parallelize([0], 1).map(place).collect()
+    assert ".zip" not in found

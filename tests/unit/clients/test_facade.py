@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import ottla
 from ottla.clients.cli.perf import Figures
 from ottla.clients.producer.batch import Report, State
+from tests.tidy.tree import ROOT
 
 
-@pytest.mark.parametrize(
-    "name", ["Producer", "AsyncProducer", "Admin", "AsyncAdmin", "NewTopic", "TopicPartition"]
-)
-def test_clients_are_taken_from_the_top(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(ottla._WHERE))
+def test_clients_and_their_errors_are_taken_from_the_top(name: str) -> None:
     assert getattr(ottla, name).__name__ == name
     assert name in dir(ottla)
+
+
+def test_people_who_check_types_see_the_same_names() -> None:
+    place = Path(ottla.__file__)
+    told = re.findall(r"^    from ([\w.]+) import (\w+) as \2$", place.read_text(), re.MULTILINE)
+    assert {name: module for module, name in told} == ottla._WHERE
+    assert (place.parent / "py.typed").exists(), "without it mypy takes everything for Any"
+
+
+def test_every_error_that_the_tour_names_can_be_caught_by_its_name() -> None:
+    tour = (ROOT / "clients" / "README.md").read_text().partition("## Five minutes")[2]
+    named = set(re.findall(r"`(\w+Error)`", tour))
+    assert named
+    assert named <= set(ottla._WHERE)
 
 
 def test_a_name_that_is_not_there_is_told() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import cast
 
 import pytest
 
@@ -66,6 +67,11 @@ def test_python_values_and_texts_mean_the_same() -> None:
         assert options.value_of(rows.LINGER_MS) == 7
         assert options.value_of(rows.ENABLE_IDEMPOTENCE) is False
         assert options.value_of(rows.BOOTSTRAP_SERVERS) == (Address("a", 1), Address("b", 2))
+
+
+def test_an_address_alone_is_told_where_it_belongs() -> None:
+    with pytest.raises(ConfigError, match='"localhost:9092"}, and str is none'):
+        read_options(Role.PRODUCER, cast("dict[str, object]", "localhost:9092"))
 
 
 @pytest.mark.parametrize(

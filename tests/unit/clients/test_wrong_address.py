@@ -85,6 +85,11 @@ def test_a_port_where_nobody_listens(use: Callable[[str], None]) -> None:
     _require_refusal(use, f"127.0.0.1:{port}", "connection refused")
 
 
+@pytest.mark.parametrize("use", CLIENTS)
+def test_a_name_that_nobody_knows(use: Callable[[str], None]) -> None:
+    _require_refusal(use, "no-such-host.invalid:9092", "the name is not known.* must name")
+
+
 @pytest.mark.parametrize(
     ("says", "reason"),
     [

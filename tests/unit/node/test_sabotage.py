@@ -52,6 +52,29 @@ def test_a_file_changes_the_disk_the_clock_and_the_failpoints_and_an_empty_one_m
     assert abs(sabotage.clock.now_ms() - Clock().now_ms()) < 5_000
 
 
+def test_how_often_a_fault_was_met_is_told_when_it_is_mended(path: Path) -> None:
+    sabotage, plan = Sabotage({"OTTLA_FAULTS_FILE": str(path)}), FaultPlan()
+    sabotage.reach(plan)
+
+    def met_until(text: str) -> str:
+        path.write_text(text)
+        sabotage.obey()
+        return path.with_name("faults.met").read_text(encoding="utf-8")
+
+    assert met_until("eio=sync:*.log:2") == "0"
+    plan.check("sync", "0.log")
+    assert met_until("eio=sync:*.log:1;clock_ms=5") == "0"
+    with pytest.raises(OSError, match="Input/output"):
+        plan.check("sync", "0.log")
+    sabotage.clock.now_ms()
+    assert met_until("slow_sync_ms=0") == "2"
+    sabotage.clock.now_ms()
+    plan.tarry()
+    assert met_until("") == "1"
+    plan.tarry()
+    assert met_until("") == "0"
+
+
 def test_failpoints_of_the_environment_stay(path: Path) -> None:
     failpoints.arm("log.roll.after", "crash@9")
     sabotage = Sabotage({"OTTLA_FAULTS_FILE": str(path)})

@@ -29,7 +29,7 @@ def lossy(**facts: object) -> Story:
 
 def test_every_row_has_a_verdict_with_its_name_and_promise() -> None:
     verdicts = judge(Story().evidence)
-    assert [one.row for one in verdicts] == list(range(1, 34))
+    assert [one.row for one in verdicts] == [*range(1, 34), 40]
     assert all((one.name, one.promise) == ROWS[one.row] for one in verdicts)
     assert all(one.sentence for one in verdicts if one.ruling is Ruling.NOT_JUDGED)
 
@@ -125,6 +125,7 @@ def test_findings_name_the_first_few_events_and_count_the_rest() -> None:
         ("never", {"what": "2 is out of sync"}, "in vain that 2 is out of sync"),
         ("nothing to damage", {"sort": "sealed"}, "no file of the sort sealed"),
         ("left out", {"what": "wipe"}, "wipe was left out"),
+        ("met", {"what": "disk-slow", "times": 0}, "never met disk-slow"),
         ("option", {"name": "min", "value": "3", "is_set": False}, "min could not be set to 3"),
     ],
 )
@@ -145,6 +146,7 @@ def test_a_step_that_did_not_take_place_makes_a_run_inconclusive_unless_dice_dre
         ("failpoint", {"place": "log.roll.before", "is_reached": True}),
         ("never", {"what": "2 is out", "is_needed": False}),
         ("flipped", {"file": "a"}),
+        ("met", {"what": "disk-slow", "times": 1}),
         ("option", {"name": "min", "value": "3", "is_set": True}),
     ],
 )

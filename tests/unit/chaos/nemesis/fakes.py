@@ -31,6 +31,8 @@ class FakeBackend:
         self.client_links = dict[int, tuple[LinkFault, LinkFault]]()
         self.faults = dict[int, list[str]]()
         self.unplugged = set[int]()
+        # How often each fault of a disk or a clock is met.
+        self.met = 1
 
     @property
     def cut(self) -> set[tuple[int, int]]:
@@ -108,9 +110,10 @@ class FakeBackend:
         self.calls.append(("plug_in", node))
         self.unplugged.discard(node)
 
-    def set_faults(self, node: int, clauses: Sequence[str]) -> None:
+    def set_faults(self, node: int, clauses: Sequence[str]) -> int:
         self.calls.append(("faults", node, *clauses))
-        self.faults[node] = list(clauses)
+        before, self.faults[node] = self.faults.get(node), list(clauses)
+        return self.met if before else 0
 
     def data_dir(self, node: int) -> Path:
         return self.root / str(node)

@@ -244,3 +244,30 @@ def test_a_file_that_is_not_there_is_told(backend: FakeBackend, fault: str) -> N
     for path in backend.root.glob("*/*/*.log"):
         path.write_bytes(b"")
     assert "nothing to damage" in {one.fault for one in run(backend, step).told}
+
+
+@pytest.mark.parametrize("fault", ["disk-full", "disk-error", "disk-slow", "clock"])
+@pytest.mark.parametrize("met", [0, 1])
+def test_a_fault_below_a_node_tells_how_often_it_was_met(
+    fault: str, met: int, tmp_path: Path
+) -> None:
+    backend = FakeBackend(tmp_path)
+    backend.met = met
+    scene = FakeScene(backend)
+    Driver(scene).run([Step(fault=fault, target=Target.ANY, for_s=0.0)])
+    (note,) = (one for one in scene.told if one.fault == "met")
+    assert note.facts["what"] == fault
+    assert bool(note.facts["times"]) is bool(met)
+
+
+def test_a_node_that_ended_of_its_disk_has_met_the_fault(tmp_path: Path) -> None:
+    backend = FakeBackend(tmp_path)
+    backend.met = 0
+    scene = FakeScene(backend)
+    step = Step(fault="disk-error", for_s=0.0)
+    doing = KINDS["disk-error"].act(scene, (2,), step)
+    next(doing)
+    backend.down.add(2)
+    next(doing, None)
+    (note,) = (one for one in scene.told if one.fault == "met")
+    assert note.facts["times"] == 1

@@ -100,7 +100,7 @@ def test_the_page_of_a_long_run_stays_small() -> None:
 def test_json_has_all_verdicts_and_numbers() -> None:
     told = json.loads(render_json(_judged(_lossy())))
     assert told["outcome"] == "failed"
-    assert len(told["verdicts"]) == 33
+    assert len(told["verdicts"]) == 34
     assert told["counts"]["send ok"] == 201
     assert [fault["fault"] for fault in told["faults"]] == ["kill"]
     assert told["command"] == "pytest"
@@ -109,7 +109,7 @@ def test_json_has_all_verdicts_and_numbers() -> None:
 def test_junit_has_a_test_for_each_promise_and_one_for_the_run() -> None:
     root = ElementTree.fromstring(render_junit(_judged(_lossy())))
     cases = root.findall("testcase")
-    assert len(cases) == int(root.attrib["tests"]) == 34
+    assert len(cases) == int(root.attrib["tests"]) == 35
     assert len(root.findall("testcase/failure")) == int(root.attrib["failures"]) >= 2
     assert len(root.findall("testcase/skipped")) == int(root.attrib["skipped"])
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.clients.consumer.columns import RUN_MIN, read_run
 from ottla.clients.consumer.decoding import AbortedFilter, decode_fetched, scan
+from ottla.clients.consumer.heads import read_heads
 from ottla.proto.errors import CorruptionError, OttlaError, RecordsError
 from ottla.proto.ids import INT64_MAX
 from ottla.proto.records.build import build_batch
@@ -37,17 +38,22 @@ def _records(draw: st.DrawFn, base: int = 0) -> list[Record]:
 
 @st.composite
 def _rows(draw: st.DrawFn) -> list[Record]:
-    """Records that are mostly of one shape, with something between them now and then."""
+    """Records mostly of one shape, or of sizes that differ, with others between now and then."""
     key = draw(st.one_of(st.none(), st.binary(max_size=70)))
     value = draw(st.one_of(st.none(), st.binary(max_size=70), st.just(b"v" * 8200)))
     step_ms = draw(st.sampled_from([0, 1, 7, -3, 200, 9000]))
     count = draw(st.integers(RUN_MIN, 200))
     odd = draw(st.sets(st.integers(0, count - 1), max_size=3))
     gaps = draw(st.sets(st.integers(0, count - 1), max_size=1))
+    sizes = draw(st.one_of(st.none(), st.randoms(use_true_random=False)))
     offset, found = -1, []
     for number in range(count):
         offset += 2 if number in gaps else 1
         time_ms = (1 << 41) + number * step_ms
+        if sizes is not None and value is not None:
+            # Most lengths of one byte or two, and some of more.
+            value = b"v" * sizes.choice([sizes.randrange(150), sizes.randrange(150), 9000])
+            key = None if key is None else b"k" * sizes.randrange(70)
         row = Record(offset, time_ms, key, value, ())
         if number in odd:
             row = Record(offset, time_ms, draw(_bytes), draw(_bytes), draw(_headers))
@@ -134,6 +140,47 @@ def test_a_batch_of_one_shape_is_read_by_columns() -> None:
     rest = read_run(payload, run.end, 64, 36)
     assert rest is not None
     assert (rest.height, rest.end) == (36, len(payload))
+
+
+def test_a_batch_of_sizes_that_differ_is_read_with_one_step_for_its_numbers() -> None:
+    records = [
+        Record(number, 5 + number, b"k" * (number % 60), b"v" * (number * 7 % 250), ())
+        for number in range(300)
+    ]
+    payload = build_batch(records)[61:]
+    at, height = 0, 0
+    # By the widths of deltas and of times: both take two bytes from 64 on.
+    while (run := read_heads(payload, at, height, len(records) - height)) is not None:
+        part = records[height : height + run.height]
+        assert list(run.time_deltas) == [one.timestamp - 5 for one in part]
+        assert list(run.keys) == [one.key for one in part]
+        assert list(run.values) == [one.value for one in part]
+        at, height = run.end, height + run.height
+        if height == len(records):
+            break
+    assert (height, at) == (300, len(payload))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "headers"),
+    [
+        (b"k", None, ()),
+        (b"k" * 64, b"v", ()),
+        (None, b"v" * 8192, ()),
+        (None, b"v", (("h", b""),)),
+    ],
+)
+def test_what_is_not_plain_ends_the_run_and_is_read_all_the_same(
+    key: bytes | None, value: bytes | None, headers: tuple[tuple[str, bytes], ...]
+) -> None:
+    records = [Record(number, 5, None, b"v" * (number % 7), ()) for number in range(40)]
+    records[20] = Record(20, 5, key, value, headers)
+    batch = build_batch(records)
+    run = read_heads(batch[61:], 0, 0, 40)
+    assert run is not None
+    assert run.height == 20
+    assert read_heads(batch[61:], run.end, 20, 20) is None
+    assert _decoded(batch) == records
 
 
 def _raw(payload: bytes, *, base_ms: int = 0, count: int = 1, append_time: bool = False) -> bytes:

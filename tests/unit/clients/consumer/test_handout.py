@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ottla.clients.consumer.async_consumer import AsyncConsumer
+from ottla.clients.consumer.errors import ConsumerError
 from ottla.clients.consumer.positions import Chunk
 from ottla.clients.consumer.sync_consumer import Consumer
 from ottla.clients.errors import DeserializationError
@@ -114,6 +115,26 @@ def test_a_strict_consumer_is_told_of_damage_after_what_comes_before_it() -> Non
             consumer.take(500)
 
     _with_a_strict_one(look)
+
+
+@pytest.mark.parametrize("take", [Consumer.poll, Consumer.consume])
+def test_who_has_said_nothing_of_what_to_read_is_told_so_and_does_not_wait(
+    take: Callable[[Consumer], object],
+) -> None:
+    with (
+        Consumer(CONFIG) as consumer,
+        pytest.raises(ConsumerError, match="subscribe or assign comes first"),
+    ):
+        take(consumer)
+
+
+def test_records_that_were_polled_are_in_the_metrics_when_these_are_asked_for() -> None:
+    with Consumer({"bootstrap.servers": "localhost:1"}) as consumer:
+        assert consumer.metrics()["records.consumed"] == 0
+        _give(consumer._async, [b"v"] * 10)
+        for number in range(1, 8):
+            assert consumer.poll(0) is not None
+            assert consumer.metrics()["records.consumed"] == number
 
 
 @pytest.mark.parametrize("is_crash", [False, True])

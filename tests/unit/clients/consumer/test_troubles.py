@@ -18,10 +18,10 @@ def test_each_is_raised_once_in_order() -> None:
     troubles.append(OttlaError("one"))
     troubles.append(OttlaError("two"))
     for told in ("one", "two"):
-        assert troubles
+        assert troubles.waiting
         with pytest.raises(OttlaError, match=told):
             troubles.raise_next()
-    assert not troubles
+    assert not troubles.waiting
     troubles.raise_next()
 
 

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from ottla.clients.pipeline.declaration import read_pipeline
+from ottla.clients.pipeline.sinks import topic_options
 from ottla.proto.errors import ConfigError
 
 WHOLE = """
@@ -74,6 +75,16 @@ def test_a_whole_file_is_read() -> None:
         ('by = ["page"]', "by = [1]", "steps counts: by must be a list of texts, not [1]."),
         ('by = ["page"]', 'bye = ["page"]', "steps counts: bye is no key; is by meant?"),
         ('topic = "views"', 'topic = "views"\nmode = "all"', "mode must be one of append, update"),
+        (
+            'name = "clicks"\n',
+            'name = "clicks"\nguarantee = "twice"\n',
+            "pipeline: guarantee must be one of exactly-once, at-least-once, not 'twice'.",
+        ),
+        (
+            'topic = "views"',
+            'topic = "views"\nguarantee = "no"',
+            "sinks out: guarantee must be one",
+        ),
         ("[[sinks]]", "[[sink]]", "At least one [[sinks]] is needed."),
     ],
 )
@@ -134,6 +145,39 @@ def test_what_is_wrong_with_a_sink_is_told(added: str, sentence: str) -> None:
     text = f'{WHOLE}\n[[sinks]]\nname = "more"\nfrom = "events"\n{added}\n'
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         read_pipeline(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("of_pipeline", "of_sink", "prefix", "is_once"),
+    [
+        (None, None, "clicks.out", True),
+        (None, "at-least-once", None, True),
+        ("at-least-once", None, None, False),
+        ("at-least-once", "exactly-once", "clicks.out", True),
+    ],
+)
+def test_topics_are_written_exactly_once_unless_the_file_asks_for_less(
+    of_pipeline: str | None, of_sink: str | None, prefix: str | None, *, is_once: bool
+) -> None:
+    text = WHOLE
+    if of_pipeline is not None:
+        text = text.replace("[pipeline]", f'[pipeline]\nguarantee = "{of_pipeline}"', 1)
+    if of_sink is not None:
+        text += f'guarantee = "{of_sink}"\n'
+    found = read_pipeline(text.encode())
+    assert found.prefix_of(found.sinks[0]) == prefix
+    # There is also the topic of dead letters, which goes by what the pipeline says.
+    assert found.writes_exactly_once is is_once
+    options = topic_options(found.sinks[0], found, takes_over=True)
+    assert options.get("transactionalIdPrefix") == prefix
+    assert options.get("takeOverPrefix") == (None if prefix is None else "true")
+
+
+def test_options_of_a_sink_say_themselves_what_it_promises() -> None:
+    text = WHOLE + 'options = { exactlyOnce = true, transactionalIdPrefix = "mine" }\n'
+    found = read_pipeline(text.encode())
+    options = topic_options(found.sinks[0], found, takes_over=False)
+    assert options["transactionalIdPrefix"] == "mine"
 
 
 def test_everything_that_is_wrong_is_told_at_once() -> None:

@@ -20,6 +20,7 @@ from ottla.clients.spark.decisions import (
     ListOpen,
     Program,
     ReadBook,
+    Settle,
     StaleRoundError,
     TakeOver,
     WriteBook,
@@ -239,6 +240,29 @@ def test_a_program_hears_of_failures_and_may_go_on() -> None:
 
     with _decider() as decider:
         assert decider.run(program()) == "done"
+
+
+def test_what_is_committed_is_waited_for_until_it_can_be_read_and_not_for_ever(
+    log: Log, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    def pause(seconds: float) -> None:
+        nonlocal looks
+        looks += 1
+        log.now_ms += 1000
+        if looks == 3:
+            admin.known[ONE.transactional_id] = ("CompleteCommit", INT32_MAX)
+
+    monkeypatch.setattr(module, "pause", pause)
+    with _decider() as decider:
+        admin.known["sink/of another"] = ("PrepareCommit", INT32_MAX)
+        admin.known[ONE.transactional_id] = ("PrepareCommit", INT32_MAX)
+        decider.perform(Settle((ONE,)))
+        assert looks == 3
+        admin.known[ONE.transactional_id] = ("PrepareCommit", INT32_MAX)
+        decider.perform(Settle((ONE,)))
+    assert 10 < looks < 20
 
 
 def test_ids_that_an_attempt_has_and_can_still_use_are_found_until_they_are_terminated(

@@ -17,12 +17,16 @@ from hypothesis import strategies as st
 from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.clients.spark.decisions import (
     Book,
+    Claim,
     Decision,
     Effect,
     End,
     ListOpen,
+    PeekBook,
+    PrefixTakenError,
     Program,
     ReadBook,
+    Settle,
     StaleRoundError,
     TakeOver,
     Terminate,
@@ -37,7 +41,7 @@ from ottla.clients.spark.errors import WriteFailedError
 from ottla.proto.errors import ConfigError
 
 PREFIX = "sink"
-QUERY = "q"
+CLAIM = Claim("q", is_stream=True)
 BATCHES = 3
 PARTITIONS = 2
 
@@ -82,7 +86,7 @@ class Cluster:
                     self.book = self.under_way.to_bytes()
                 self.under_way = None
                 self.driver = driver
-            case ReadBook():
+            case ReadBook() | PeekBook():
                 return Book.from_bytes(self.book)
             case WriteBook(book):
                 if self.driver is not driver:
@@ -90,6 +94,8 @@ class Cluster:
                 self.book = book.to_bytes()
             case End(prepared, commit):
                 self._end(prepared.transactional_id, commit=commit)
+            case Settle():
+                pass
             case ListOpen():
                 going_on = ("taken", "open")
                 return [name for name, (state, _) in self.transactions.items() if state in going_on]
@@ -133,11 +139,11 @@ class Driver:
 
     def _live(self) -> Iterator[None]:
         while (batch := len(self.world.commit_log)) < BATCHES:
-            round_number = yield from self._run(begin_round(PREFIX))
+            round_number = yield from self._run(begin_round(PREFIX, CLAIM))
             prepared = list(self.world.run_tasks(round_number, batch))
             yield
             try:
-                yield from self._run(commit_batch(PREFIX, round_number, QUERY, batch, prepared))
+                yield from self._run(commit_batch(PREFIX, round_number, CLAIM, batch, prepared))
             except WriteFailedError:
                 yield from self._run(abort_batch(PREFIX, round_number, prepared))
                 raise
@@ -217,7 +223,7 @@ class World:
         while not driver.is_over:
             driver.step()
         assert len(self.commit_log) == BATCHES
-        _play(self, driver, begin_round(PREFIX))
+        _play(self, driver, begin_round(PREFIX, CLAIM))
 
     def check(self) -> None:
         wanted = {f"{b}.{p}" for b in range(BATCHES) for p in range(PARTITIONS)}
@@ -330,29 +336,29 @@ def test_a_round_that_is_not_the_newest_is_told_so() -> None:
     while not second.is_over:
         second.step()
     with pytest.raises(StaleRoundError, match="this is round 1"):
-        _play(world, first, commit_batch(PREFIX, 1, QUERY, 9, ()))
+        _play(world, first, commit_batch(PREFIX, 1, CLAIM, 9, ()))
 
 
 def test_a_commit_that_is_repeated_in_its_round_goes_on_where_it_was() -> None:
     world = World(Random(1))
     driver = Driver(world)
-    number = _play(world, driver, begin_round(PREFIX))
+    number = _play(world, driver, begin_round(PREFIX, CLAIM))
     prepared = list(world.run_tasks(number, 0))
-    program = commit_batch(PREFIX, number, QUERY, 0, prepared)
+    program = commit_batch(PREFIX, number, CLAIM, 0, prepared)
     effect = next(program)
     while not isinstance(effect, End):
         effect = program.send(world.cluster.do(driver, effect))
     assert not world.cluster.committed(), "it is decided, and nothing is done yet"
-    assert _play(world, driver, commit_batch(PREFIX, number, QUERY, 0, prepared)) is False
+    assert _play(world, driver, commit_batch(PREFIX, number, CLAIM, 0, prepared)) is False
     assert world.cluster.committed() == Counter({"0.0": 1, "0.1": 1})
 
 
 def test_one_that_cannot_be_committed_does_not_keep_the_others_open() -> None:
     world = World(Random(1))
     driver = Driver(world)
-    number = _play(world, driver, begin_round(PREFIX))
+    number = _play(world, driver, begin_round(PREFIX, CLAIM))
     prepared = list(world.run_tasks(number, 0))
-    program = commit_batch(PREFIX, number, QUERY, 0, prepared)
+    program = commit_batch(PREFIX, number, CLAIM, 0, prepared)
     effect = next(program)
     while not isinstance(effect, End):
         effect = program.send(world.cluster.do(driver, effect))
@@ -368,24 +374,74 @@ def test_a_checkpoint_that_was_set_back_is_told_instead_of_rows_being_dropped() 
     world = World(Random(1))
     driver = Driver(world)
     for batch in (4, 5):
-        number = _play(world, driver, begin_round(PREFIX))
+        number = _play(world, driver, begin_round(PREFIX, CLAIM))
         prepared = list(world.run_tasks(number, batch))
-        _play(world, driver, commit_batch(PREFIX, number, QUERY, batch, prepared))
-    number = _play(world, driver, begin_round(PREFIX))
+        _play(world, driver, commit_batch(PREFIX, number, CLAIM, batch, prepared))
+    number = _play(world, driver, begin_round(PREFIX, CLAIM))
     prepared = list(world.run_tasks(number, 4))
     with pytest.raises(WriteFailedError, match=r"batch 4 of query q.*set back"):
-        _play(world, driver, commit_batch(PREFIX, number, QUERY, 4, prepared))
+        _play(world, driver, commit_batch(PREFIX, number, CLAIM, 4, prepared))
     _play(world, driver, abort_batch(PREFIX, number, prepared))
     assert world.cluster.committed() == Counter({f"{b}.{p}": 1 for b in (4, 5) for p in (0, 1)})
 
 
-def test_another_query_with_the_prefix_begins_to_count_its_own_batches() -> None:
+def _write(world: World, driver: Driver, claim: Claim, batch: int) -> bool:
+    number = _play(world, driver, begin_round(PREFIX, claim))
+    prepared = list(world.run_tasks(number, batch))
+    is_new: bool = _play(world, driver, commit_batch(PREFIX, number, claim, batch, prepared))
+    return is_new
+
+
+@pytest.mark.parametrize("other", [Claim("r", is_stream=True), Claim("b", is_stream=False)])
+def test_another_query_is_refused_before_it_disturbs_the_stream_that_has_the_prefix(
+    other: Claim,
+) -> None:
+    world = World(Random(1))
+    owner, stranger = Driver(world), Driver(world)
+    number = _play(world, owner, begin_round(PREFIX, CLAIM))
+    prepared = list(world.run_tasks(number, 0))
+    with pytest.raises(PrefixTakenError, match=r"sink belongs to the stream q, and this is"):
+        _play(world, stranger, begin_round(PREFIX, other))
+    assert _play(world, owner, commit_batch(PREFIX, number, CLAIM, 0, prepared)) is True
+    with pytest.raises(PrefixTakenError, match=r"q, which has written up to batch 0 under it"):
+        _play(world, stranger, begin_round(PREFIX, other))
+
+
+def test_a_stream_that_is_known_late_is_refused_before_it_decides_anything() -> None:
     world = World(Random(1))
     driver = Driver(world)
-    for query in ("first", "second"):
-        number = _play(world, driver, begin_round(PREFIX))
-        prepared = list(world.run_tasks(number, 0))
-        assert _play(world, driver, commit_batch(PREFIX, number, query, 0, prepared)) is True
+    _write(world, driver, CLAIM, 0)
+    before = world.cluster.committed()
+    number = _play(world, driver, begin_round(PREFIX, Claim("", is_stream=True)))
+    prepared = list(world.run_tasks(number, 1))
+    with pytest.raises(PrefixTakenError):
+        _play(world, driver, commit_batch(PREFIX, number, Claim("r", is_stream=True), 1, prepared))
+    _play(world, driver, abort_batch(PREFIX, number, prepared))
+    assert world.cluster.committed() == before
+    assert _write(world, driver, CLAIM, 1), "and its owner goes on"
+
+
+def test_a_prefix_is_taken_over_when_somebody_says_so_and_what_was_left_is_ended() -> None:
+    world = World(Random(1))
+    driver = Driver(world)
+    number = _play(world, driver, begin_round(PREFIX, CLAIM))
+    list(world.run_tasks(number, 0))
+    for query in ("", "r"):
+        heir = Claim(query, is_stream=True, takes_over=True)
+        number = _play(world, driver, begin_round(PREFIX, heir))
+    prepared = list(world.run_tasks(number, 0))
+    heir = Claim("r", is_stream=True)
+    assert _play(world, driver, commit_batch(PREFIX, number, heir, 0, prepared)) is True
+    assert world.cluster.committed() == Counter({"0.0": 1, "0.1": 1})
+    with pytest.raises(PrefixTakenError, match="belongs to the stream r"):
+        _play(world, driver, begin_round(PREFIX, CLAIM))
+
+
+def test_batch_queries_follow_one_another_under_a_prefix_and_leave_it_to_a_stream() -> None:
+    world = World(Random(1))
+    driver = Driver(world)
+    for claim in (Claim("b", is_stream=False), Claim("c", is_stream=False), CLAIM):
+        assert _write(world, driver, claim, 0) is True
 
 
 @pytest.mark.parametrize(
@@ -403,8 +459,10 @@ def test_the_book_survives_being_written_down() -> None:
         Book(3),
         Book(3, Decision("q", 7, prepared)),
         Book(9, Decision("", 0, ())),
+        Book(9, Decision("q", 0, ()), "q"),
     ):
         assert Book.from_bytes(book.to_bytes()) == book
+    assert Book.from_bytes(b'{"format": 1, "round_number": 3, "decision": null}') == Book(3)
     for bad in (b"", b"{}", b'{"format": 2}', b"[]", b"\xff"):
         with pytest.raises(ConfigError):
             Book.from_bytes(bad)

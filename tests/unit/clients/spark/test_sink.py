@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -12,8 +13,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.clients.spark import sink as module
+from ottla.clients.spark.decisions import Claim
 from ottla.clients.spark.options import read_sink_options
-from ottla.clients.spark.sink import BatchWriter, StreamWriter, Written
+from ottla.clients.spark.sink import BatchWriter, StreamWriter, Written, stream_id
 
 SCHEMA = StructType([StructField("value", BinaryType())])
 STREAM = "id-of-the-stream"
@@ -93,6 +95,19 @@ def test_batches_of_a_stream_are_known_by_its_id() -> None:
     assert _query(_writer(StreamWriter)) == _query(_writer(StreamWriter)) == STREAM
 
 
+def test_the_id_of_a_stream_is_read_from_its_checkpoint_where_that_is_a_directory(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "metadata").write_text('{"id":"6ccd0ff6-f1ec"}')
+    for place in (str(tmp_path), f"file:{tmp_path}", f"file://{tmp_path}"):
+        assert stream_id(place) == "6ccd0ff6-f1ec"
+    for content in ('{"id": 7}', "[]", "", "\0"):
+        (tmp_path / "metadata").write_text(content)
+        assert stream_id(str(tmp_path)) == ""
+    for unknown in (None, "", "s3a://bucket/checkpoint", str(tmp_path / "nothing")):
+        assert stream_id(unknown) == ""
+
+
 class FakeDecider:
     """Remembers what it was told to abort."""
 
@@ -107,7 +122,7 @@ class FakeDecider:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def begin(self) -> int:
+    def begin(self, claim: Claim) -> int:
         return 4
 
     def abort(self, number: int, prepared: list[PreparedTransaction]) -> None:

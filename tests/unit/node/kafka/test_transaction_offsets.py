@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ottla.node.groups.offsets import Offsets
 from ottla.node.groups.places import OFFSETS_TOPIC
 from ottla.node.groups.places import partition_of as group_partition_of
 from ottla.node.transactions.markers import Duty
@@ -141,6 +142,31 @@ def test_a_restart_in_the_middle_loses_nothing(is_commit: bool) -> None:
         assert (told["error_code"], told["producer_epoch"]) == (0, 1)
 
 
+def test_a_marker_looks_at_the_groups_of_its_transaction_and_at_no_others(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by = producer(desk)
+    for number in range(20):
+        assert commit(desk, by, number, group_id=f"{GROUP}{number}") == 0
+    told, looked = end(desk, by), list[int]()
+    assert told["error_code"] == 0
+    until(desk, "CompleteCommit")
+    by = {name: told[name] for name in by}
+    assert commit(desk, by, 77) == 0
+
+    def counted(self: Offsets, producer_id: int, *, is_commit: bool) -> None:
+        looked.append(producer_id)
+        real(self, producer_id, is_commit=is_commit)
+
+    real = Offsets.end
+    monkeypatch.setattr(Offsets, "end", counted)
+    assert end(desk, by)["error_code"] == 0
+    until(desk, "CompleteCommit")
+    assert fetched(desk, is_stable=True) == (0, 77)
+    assert looked == [by["producer_id"]]
+    assert not any(one.undecided for one in desk.broker.groups.ledgers.values())
+
+
 # ── Two phases ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -182,3 +208,39 @@ def test_two_phases_are_for_those_who_may(desk: Desk) -> None:
         find(other)
         refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert kept(other)["error_code"] == refused
+        assert not any(one.transactions for one in other.broker.transactions.ledgers.values())
+        # One that is open and has a time-out is not a prepared one.
+        by = producer(other)
+        other.create("t", 1)
+        add(other, by, 0)
+        assert kept(other)["error_code"] == refused
+        assert end(other, by)["error_code"] == 0
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_t5_what_is_prepared_can_be_decided_after_two_phases_were_turned_off(
+    is_commit: bool,
+) -> None:
+    place = Place()
+    with open_desk(place, **FLAGS) as desk:
+        desk.create("t", 1)
+        find(desk)
+        told = kept(desk)
+        by = {"producer_id": told["producer_id"], "producer_epoch": told["producer_epoch"]}
+        add(desk, by, 0)
+        write(desk, by)
+        # A successor keeps it, and dies before it decides.
+        kept(desk)
+    off = {**FLAGS, "transaction_two_phase_commit_enable": "false"}
+    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    with open_desk(place, **off) as desk:
+        find(desk)
+        assert kept(desk, keep_prepared_txn=False)["error_code"] == refused, "it would be aborted"
+        assert state(desk)["transaction_state"] == "Ongoing"
+        told = kept(desk)
+        assert (told["error_code"], told["ongoing_txn_producer_id"]) == (0, by["producer_id"])
+        operator = {name: told[name] for name in by}
+        assert end(desk, operator, committed=is_commit)["error_code"] == 0
+        until(desk, "CompleteCommit" if is_commit else "CompleteAbort")
+        assert kept(desk)["error_code"] == refused, "nothing waits any more"
+        assert desk.replica("t").log.last_stable_offset == 2

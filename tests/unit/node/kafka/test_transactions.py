@@ -10,8 +10,10 @@ import pytest
 
 from ottla.node import metric_table as table
 from ottla.node.groups.own_topic import OwnTopic
+from ottla.node.kafka import transaction_admin
+from ottla.node.transactions import coordinator
 from ottla.node.transactions.peers import Admission
-from ottla.node.transactions.places import TRANSACTIONS_TOPIC
+from ottla.node.transactions.places import TRANSACTIONAL_ID_MAX, TRANSACTIONS_TOPIC
 from ottla.proto.errors import ErrorCode
 from ottla.proto.ids import LeaderEpoch, Offset
 from ottla.proto.kafka import apis
@@ -257,6 +259,26 @@ def test_a_marker_that_would_deafen_the_log_is_refused(desk: Desk) -> None:
     assert marked(desk, by, topics=ours) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+def test_of_many_that_take_too_long_some_are_aborted_at_once_and_then_the_others(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "AT_ONCE", 3)
+    for number in range(8):
+        code, producer_id, epoch = held(desk, transactional_id=f"many-{number}")
+        assert code == ErrorCode.NONE
+        changes = {"v3_and_below_transactional_id": f"many-{number}"}
+        assert add(desk, {"producer_id": producer_id, "producer_epoch": epoch}, 0, **changes) == [0]
+    clock, transactions = desk.broker.clock, desk.broker.transactions
+    assert isinstance(clock, StillClock)
+    clock.moved_ms = 60_001
+
+    async def timed_out() -> tuple[bool, int]:
+        return transactions.time_out(), transactions.timed_out
+
+    told = [desk.run(timed_out()) for _ in range(4)]
+    assert told == [(True, 3), (True, 6), (False, 8), (False, 8)]
+
+
 # ── Looking from outside ──────────────────────────────────────────────────────────────────────
 
 
@@ -282,9 +304,34 @@ def test_transactions_are_listed_by_what_is_asked_for(desk: Desk, version: int) 
         assert isinstance(clock, StillClock)
         clock.moved_ms = 5
         assert listed(duration_filter=4) == [ID]
+    if version >= 2:
+        for pattern, found in [(None, [ID]), ("", [ID]), ("x|y", [ID]), ("x+", [ID]), ("xx", [])]:
+            assert listed(transactional_id_pattern=pattern) == found
     asked = {"state_filters": ["Silly"], "producer_id_filters": []}
     told = ask(desk, apis.LIST_TRANSACTIONS, version, **asked)
     assert (told["unknown_state_filters"], told["transaction_states"]) == (["Silly"], [])
+
+
+@pytest.mark.parametrize("pattern", ["(x", "(?=x)", "x" * 1001, "x{100000}", "(x*){499}"])
+def test_what_is_no_pattern_is_refused(desk: Desk, pattern: str) -> None:
+    producer(desk)
+    asked: dict[str, list[Any]] = {"state_filters": [], "producer_id_filters": []}
+    told = ask(desk, apis.LIST_TRANSACTIONS, 2, **asked, transactional_id_pattern=pattern)
+    code = ErrorCode.NONE if pattern == "x{100000}" else ErrorCode.INVALID_REGULAR_EXPRESSION
+    # A brace that is no repetition is a brace.
+    assert (told["error_code"], told["transaction_states"]) == (code, [])
+
+
+def test_a_pattern_that_takes_too_long_is_refused_in_time(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction_admin, "STEPS_MAX", 100_000)
+    code, _, _ = held(desk, transactional_id="x" * TRANSACTIONAL_ID_MAX)
+    assert code == ErrorCode.NONE
+    asked: dict[str, list[Any]] = {"state_filters": [], "producer_id_filters": []}
+    for pattern, wanted in [("x*y", ErrorCode.NONE), ("(x|y)*x(x|y){70}", 128)]:
+        told = ask(desk, apis.LIST_TRANSACTIONS, 2, **asked, transactional_id_pattern=pattern)
+        assert (told["error_code"], told["transaction_states"]) == (wanted, [])
 
 
 def test_who_asks_for_what_is_not_there_is_told_so(desk: Desk) -> None:

@@ -150,7 +150,7 @@ def test_what_is_in_doubt_stops_everything_else_until_the_log_has_the_last_word(
         assert one.pending is not None
         # Time goes by: nobody aborts what may have been committed.
         office.clock.ms += 10_000
-        assert office.ledger.time_out() == 0
+        assert office.ledger.time_out(100) == 0
         assert await office.synced(asked) == Told(7, 1)
         assert one.value.state is State.PREPARE_COMMIT
 
@@ -205,10 +205,10 @@ def test_a_time_out_counts_when_it_is_written() -> None:
         await office.synced(office.add())
         office.clock.ms += 101
         office.books.need_replicas(2)
-        assert office.ledger.time_out() == 0
+        assert office.ledger.time_out(100) == 0
         office.books.need_replicas(1)
-        assert office.ledger.time_out() == 1
-        assert office.ledger.time_out() == 0
+        assert office.ledger.time_out(100) == 1
+        assert office.ledger.time_out(100) == 0
 
     run(story)
 

@@ -1,0 +1,225 @@
+"""Results as a page: the goals, the table of ratios, and what they were measured on.
+
+Not here: plots (`plots.py`), medians and ratios (`figures.py`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.measure import say
+from bench.peers.table import VARIANTS
+from bench.versus.figures import Summary, agree, ratio_of, summary_of
+from bench.versus.goals import GOALS, Judged, judged
+from bench.versus.results import Results, write_json
+from bench.versus.workloads import WORKLOADS, Workload
+
+
+def number(value: float) -> str:
+    """Return a figure with three digits that count."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def told(summary: Summary | None) -> str:
+    """Return the median, and the least and the most in brackets."""
+    if summary is None:
+        return "–"
+    if summary.rounds == 1:
+        return f"{number(summary.median)} (once)"
+    return f"{number(summary.median)} ({number(summary.least)}–{number(summary.most)})"
+
+
+def markdown(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heading, ["---"] * len(heading), *rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in lines)
+
+
+def goal_table(results: Results) -> str:
+    rows = [_goal_cells(judged(goal, results)) for goal in GOALS]
+    return markdown(["figure", "goal", "measured", "ours", "theirs", "verdict"], rows)
+
+
+def _goal_cells(found: Judged) -> list[str]:
+    goal = found.goal
+    versus = "" if goal.theirs is None else f" {goal.theirs}"
+    return [
+        goal.title,
+        goal.wish,
+        told(found.measured),
+        f"{told(found.ours)} {goal.ours}",
+        f"{told(found.theirs)}{versus}",
+        found.verdict if found.verdict == "reached" else f"**{found.verdict}**",
+    ]
+
+
+def baseline_of(row: Workload, variant: str) -> str:
+    """Return what a variant is compared with: Kafka that promises as much, if the row has it."""
+    wanted = VARIANTS[variant].baseline
+    return wanted if wanted in row.variants else "kafka"
+
+
+def figure_rows(results: Results, row: Workload) -> list[list[str]]:
+    """Return one row of cells for each variant that was measured."""
+    found = list[list[str]]()
+    for variant in row.variants:
+        ours = results.values(row.name, variant, row.figure)
+        if not ours:
+            continue
+        theirs = results.values(row.name, baseline_of(row, variant), row.figure)
+        is_itself = baseline_of(row, variant) == variant
+        ratio = "1" if is_itself else told(ratio_of(ours, theirs))
+        found.append(
+            [
+                row.title,
+                variant,
+                f"{told(summary_of(list(ours.values())))} {row.unit}{_note(results, row, variant)}",
+                ratio,
+                _more(results, row, variant),
+                str(len(ours)),
+            ]
+        )
+    return found
+
+
+def _note(results: Results, row: Workload, variant: str) -> str:
+    rounds = results.rounds(row.name, variant).values()
+    saturated = sum(bool(one.get("is_saturated")) for one in rounds)
+    return f", **saturated** in {saturated} of {len(rounds)}" if saturated else ""
+
+
+_MORE = {
+    "produce": (
+        ("cpu_s_per_gb", "CPU s/GB"), ("rss_peak_mb", "MB"), ("driver_cores", "driver cores"),
+    ),
+    "consume": (("cpu_s_per_gb", "CPU s/GB"), ("driver_cores", "driver cores")),
+    "together": (("mb_per_s", "MB/s written"), ("cpu_s_per_gb", "CPU s/GB")),
+    "pace": (("p99_ms", "ms p99"), ("p999_ms", "ms p99.9"), ("cpu_us_per_record", "µs CPU each")),
+    "flow": (("p99_ms", "ms p99"), ("p999_ms", "ms p99.9"), ("ack_p50_ms", "ms p50 of the ack")),
+    "start": (("rss_idle_mb", "MB idle"), ("idle_cores", "cores idle"), ("start_cpu_s", "CPU s")),
+    "outage": (("first_ack_after_s", "s to the first new record"),),
+    "partitions": (
+        ("before_mb_per_s", "MB/s before"),
+        ("create_s", "s to make"),
+        ("failover_s", "s to fail over"),
+        ("rss_mb", "MB"),
+    ),
+    "restart": (("stopped_s", "s after a stop"), ("stop_s", "s to stop")),
+}  # fmt: skip
+
+
+def _more(results: Results, row: Workload, variant: str) -> str:
+    cells = list[str]()
+    for figure, unit in _MORE[row.kind]:
+        found = summary_of(list(results.values(row.name, variant, figure).values()))
+        if found is not None:
+            cells.append(f"{number(found.median)} {unit}")
+    return ", ".join(cells)
+
+
+def figure_table(results: Results) -> str:
+    rows = [cells for row in WORKLOADS.values() for cells in figure_rows(results, row)]
+    heading = ["workload", "peer", "median (least–most)", "ratio to Kafka", "also", "rounds"]
+    return markdown(heading, rows)
+
+
+def limit_table(facts: dict[str, Any]) -> str:
+    rows = list[list[str]]()
+    for one in facts.get("limits", []):
+        if one["name"] in ("writev (page cache)", "writev+fdatasync", "sendfile to loopback"):
+            size = f"{one['op_bytes'] >> 10} KiB"
+            rows.append([one["name"], size, number(one["mb_per_s"] or 0), number(one["median_us"])])
+    return markdown(["limit", "size", "MB/s", "µs"], rows) if rows else "Not measured."
+
+
+def peer_list(facts: dict[str, Any]) -> str:
+    lines = list[str]()
+    for name, peer in facts.get("peers", {}).items():
+        settings = "; ".join(f"{key}: {value}" for key, value in peer["settings"].items())
+        lines.append(f"- **{name}**: {peer['version']}. {settings}.")
+    lines += [f"- {why}" for why in facts.get("missing", {}).values()]
+    return "\n".join(lines)
+
+
+def page(results: Results) -> str:
+    """Return the whole page."""
+    facts = results.facts()
+    machine = facts.get("machine", {})
+    told_machine = (
+        f"{machine.get('cpu')}, {machine.get('cores')} cores, "
+        f"{machine.get('memory_gb', 0):.0f} GB, Linux {machine.get('kernel')}, "
+        f"{machine.get('filesystem')}, Python {machine.get('python')}"
+    )
+    commands = "\n".join(facts.get("commands", []))
+    failures = "\n".join(f"- {turn}: {why[:300]}" for turn, why in results.failures().items())
+    return "\n\n".join(
+        [
+            "# Results",
+            "Made by `python -m bench.versus render` from what was measured: edit nothing here. "
+            "[How to read it](README.md).",
+            f"Machine: {told_machine}. Client: {facts.get('client')}. "
+            f"Code: {', '.join(facts.get('commits', []))}.",
+            "## Goals",
+            goal_table(results),
+            "## Every figure",
+            figure_table(results),
+            "## The limit of the machine",
+            limit_table(facts),
+            "## Peers and their settings",
+            peer_list(facts),
+            "## Turns that failed and were not taken again",
+            failures or "None.",
+            "## Commands",
+            f"```\n{commands}\n```\n",
+        ]
+    )
+
+
+def compared(one: Results, other: Results) -> str:
+    """Return a table of what two runs say, and whether they agree within their spread."""
+    rows = list[list[str]]()
+    for row in WORKLOADS.values():
+        for variant in row.variants:
+            first = summary_of(list(one.values(row.name, variant, row.figure).values()))
+            second = summary_of(list(other.values(row.name, variant, row.figure).values()))
+            if first is not None and second is not None:
+                verdict = "agree" if agree(first, second) else "**differ**"
+                rows.append([row.name, variant, told(first), told(second), verdict])
+    return markdown(["workload", "peer", "one", "other", ""], rows)
+
+
+def all_figures(results: Results) -> dict[str, Any]:
+    """Return everything that was measured, for programs."""
+    return {
+        "facts": results.facts(),
+        "warm_ups": results.warm_ups(),
+        "workloads": [
+            {
+                **row.facts(),
+                "rounds": {
+                    variant: {str(at): one for at, one in results.rounds(row.name, variant).items()}
+                    for variant in row.variants
+                },
+            }
+            for row in WORKLOADS.values()
+            if any(results.rounds(row.name, variant) for variant in row.variants)
+        ],
+    }
+
+
+def render(results: Results, folder: Path) -> None:
+    """Write the page, the JSON and the plots."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.md").write_text(page(results), encoding="utf-8")
+    write_json(folder / "results.json", all_figures(results))
+    if importlib.util.find_spec("matplotlib") is None:
+        say("there is no matplotlib, so there are no plots: make bench-install")
+    else:
+        from bench.versus.plots import draw
+
+        draw(results, folder)
+    say(f"written: {folder}/results.md")

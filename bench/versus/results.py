@@ -1,0 +1,87 @@
+"""What was measured, kept file by file: a run that was interrupted goes on where it ended.
+
+    RUN/results/WORKLOAD/VARIANT-ROUND.json     one turn
+    RUN/warm/PEER-NUMBER.json                   a warm-up and its curve
+    RUN/facts.json                              machine, versions, settings, limits
+
+K1  a file is written whole and renamed: what is there is complete
+K2  a turn that failed is kept with its reason, under another name, and is taken again
+
+Not here: what the turns are (`turns.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+Figures = dict[str, Any]
+
+
+class Results:
+    """The folder of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder: Final = folder
+
+    def _path(self, workload: str, variant: str, number: int) -> Path:
+        return self.folder / "results" / workload / f"{variant}-{number}.json"
+
+    def has(self, workload: str, variant: str, number: int) -> bool:
+        return self._path(workload, variant, number).exists()
+
+    def keep(self, workload: str, variant: str, number: int, figures: Figures) -> None:
+        write_json(self._path(workload, variant, number), figures)
+
+    def keep_failure(self, workload: str, variant: str, number: int, reason: str) -> None:
+        path = self._path(workload, variant, number).with_suffix(".failed")
+        write_json(path, {"reason": reason})
+
+    def failures(self) -> dict[str, str]:
+        """Return why turns failed that were not taken again since."""
+        found = dict[str, str]()
+        for path in sorted(self.folder.glob("results/*/*.failed")):
+            if not path.with_suffix(".json").exists():
+                reason = json.loads(path.read_text(encoding="utf-8"))["reason"]
+                found[f"{path.parent.name} {path.stem}"] = str(reason)
+        return found
+
+    def rounds(self, workload: str, variant: str) -> dict[int, Figures]:
+        """Return what every round of a variant gave."""
+        found = dict[int, Figures]()
+        for path in (self.folder / "results" / workload).glob(f"{variant}-*.json"):
+            name, _, number = path.stem.rpartition("-")
+            if name == variant:
+                found[int(number)] = json.loads(path.read_text(encoding="utf-8"))
+        return dict(sorted(found.items()))
+
+    def values(self, workload: str, variant: str, figure: str) -> dict[int, float]:
+        rounds = self.rounds(workload, variant)
+        return {at: float(one[figure]) for at, one in rounds.items() if one.get(figure) is not None}
+
+    def keep_warm_up(self, peer: str, curve: Figures) -> None:
+        number = len(list(self.folder.glob(f"warm/{peer}-*.json"))) + 1
+        write_json(self.folder / "warm" / f"{peer}-{number}.json", curve)
+
+    def warm_ups(self) -> dict[str, Figures]:
+        found = sorted(self.folder.glob("warm/*.json"))
+        return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in found}
+
+    def facts(self) -> dict[str, Any]:
+        path = self.folder / "facts.json"
+        told: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        return told
+
+    def add_facts(self, more: Mapping[str, Any]) -> None:
+        write_json(self.folder / "facts.json", {**self.facts(), **more})
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write a file that is there as a whole or not at all (K1)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    fresh.replace(path)

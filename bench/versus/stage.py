@@ -1,0 +1,198 @@
+"""Where turns are taken: the clusters that run, and what a turn needs of them.
+
+    shared   one cluster of each peer, warmed up, for all turns that only load it
+    alone    a new cluster for one turn, with no other beside it
+
+G1  clusters that run beside the one that is measured are idle, and what they cost is told
+G2  whatever is started here is ended here
+
+Not here: what a turn does (`turns.py`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from bench.measure import say, warm_memory
+from bench.peers import topics
+from bench.peers.nats import NatsPeer
+from bench.peers.peer import MissingError, Peer
+from bench.peers.table import PEERS, VARIANTS, Variant
+
+_SAMPLE_S: Final = 0.1
+
+
+class Watch:
+    """What a cluster spends while a block runs: memory at its peak, and processor time."""
+
+    def __init__(self, peer: Peer, others: list[Peer]) -> None:
+        self._peer: Final = peer
+        self._others: Final = others
+        self._over: Final = threading.Event()
+        self._thread: Final = threading.Thread(target=self._look, daemon=True)
+        # Of the node that had most.
+        self.rss_peak_mb = 0.0
+        self.cpu_s = 0.0
+        self.seconds = 0.0
+        self.others_cpu_s = 0.0
+
+    def __enter__(self) -> Self:
+        self.seconds = -time.perf_counter()
+        self.cpu_s = -self._peer.cpu_s()
+        self.others_cpu_s = -sum(one.cpu_s() for one in self._others)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.cpu_s += self._peer.cpu_s()
+        self.others_cpu_s += sum(one.cpu_s() for one in self._others)
+        self.seconds += time.perf_counter()
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(_SAMPLE_S):
+            self.rss_peak_mb = max(self.rss_peak_mb, *self._peer.rss_mb().values())
+
+
+class Stage:
+    """One peer in one variant, on which a turn is taken."""
+
+    def __init__(self, variant: Variant, peer: Peer, others: list[Peer]) -> None:
+        self.variant: Final = variant
+        self.peer: Final = peer
+        self._others: Final = others
+        self._topics = 0
+
+    @property
+    def driver(self) -> str:
+        name = "kafka" if self.variant.speaks_kafka else "nats"
+        return f"bench.versus.drive_{name}"
+
+    def watch(self) -> Watch:
+        return Watch(self.peer, self._others)
+
+    def warm(self, payload_bytes: int) -> None:
+        """Touch as much memory as is about to be written: it may be ten times dearer otherwise."""
+        warm_memory(str(self.peer.directory.parent), payload_bytes * 3)
+
+    @contextmanager
+    def topic(self, partitions: int, first: int = 1) -> Iterator[str]:
+        """Give a new topic, or stream, and remove it after the block."""
+        self._topics += 1
+        name = f"turn-{self._topics}-{time.time_ns() % 10**9}"
+        self.make(name, partitions, first)
+        try:
+            yield name
+        finally:
+            self.remove(name)
+
+    def make(self, name: str, partitions: int, first: int = 1) -> float:
+        """Return how long it took until all copies were in sync."""
+        start = time.perf_counter()
+        if isinstance(self.peer, NatsPeer):
+            self.peer.create_stream(name)
+            return time.perf_counter() - start
+        configs = {"min.insync.replicas": "2", **self.variant.topic_configs}
+        spread = topics.spread(partitions, first)
+        return topics.create(self.peer.bootstrap, name, spread, configs)
+
+    def remove(self, name: str) -> None:
+        if isinstance(self.peer, NatsPeer):
+            self.peer.delete_stream(name)
+        else:
+            topics.delete(self.peer.bootstrap, name)
+
+
+class Clusters:
+    """The clusters that run now; closed with the block."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory: Final = directory
+        self._shared: Final = dict[str, Peer]()
+        # Peer → why it is left out.
+        self.missing: Final = dict[str, str]()
+        self.seen: Final = dict[str, Peer]()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all that is shared."""
+        for name in list(self._shared):
+            self.drop(name)
+
+    def drop(self, name: str) -> None:
+        """End a shared cluster; the next turn gets a new one."""
+        peer = self._shared.pop(name, None)
+        if peer is not None:
+            peer.stop()
+            shutil.rmtree(peer.directory, ignore_errors=True)
+
+    def is_running(self, name: str) -> bool:
+        return name in self._shared
+
+    def shared(self, variant: str) -> Stage | None:
+        """Return a stage on the shared cluster, started if need be; None: it is missing here."""
+        row = VARIANTS[variant]
+        peer = self._shared.get(row.peer) or self._new(row.peer)
+        if peer is None:
+            return None
+        if row.peer not in self._shared:
+            self._shared[row.peer] = peer
+            say(f"starting {peer.version}")
+            peer.start()
+        return Stage(row, peer, [one for one in self._shared.values() if one is not peer])
+
+    @contextmanager
+    def alone(self, variant: str) -> Iterator[Stage | None]:
+        """Give a stage on a cluster that is prepared and not started; nothing else runs."""
+        self.close()
+        row = VARIANTS[variant]
+        peer = self._new(row.peer)
+        if peer is None:
+            yield None
+            return
+        try:
+            peer.prepare()
+            yield Stage(row, peer, [])
+        finally:
+            peer.stop()
+            shutil.rmtree(peer.directory, ignore_errors=True)
+
+    def _new(self, name: str) -> Peer | None:
+        if name in self.missing:
+            return None
+        directory = self._directory / f"{name}-{time.time_ns()}"
+        try:
+            peer = PEERS[name](directory)
+            # Asked now: who is missing says so here.
+            version = peer.version
+        except MissingError as error:
+            self.missing[name] = str(error)
+            say(str(error))
+            return None
+        assert version
+        self.seen[name] = peer
+        directory.mkdir(parents=True)
+        return peer

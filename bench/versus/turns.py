@@ -1,0 +1,198 @@
+"""How one turn of each kind that only loads a cluster is taken, and what it gives.
+
+Every record of a turn was acknowledged, or the turn fails. Processor time and memory are those of
+the nodes, between the word "go" and the last answer.
+
+Not here: turns that start or break clusters (`lives.py`); their order (`run.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from bench.peers.peer import NODES, Peer
+from bench.versus.driving import Drivers, Told, seconds_of
+from bench.versus.figures import at_share, is_saturated
+from bench.versus.results import Figures
+from bench.versus.stage import Stage, Watch
+from bench.versus.workloads import Workload
+
+_CURVE: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
+
+
+def _options(stage: Stage, row: Workload, topic: str, **more: Any) -> dict[str, Any]:
+    return {
+        "to": stage.peer.bootstrap,
+        "topic": topic,
+        "partitions": row.partitions,
+        "size": row.size,
+        "acks": row.acks,
+        "codec": row.codec,
+        "rate": row.rate,
+        **more,
+    }
+
+
+def _spent(watch: Watch, payload_bytes: float) -> Figures:
+    return {
+        "cpu_s": round(watch.cpu_s, 2),
+        "cpu_s_per_gb": round(watch.cpu_s / (payload_bytes / 1e9), 3),
+        "node_cores": round(watch.cpu_s / watch.seconds, 2),
+        "others_cores": round(watch.others_cpu_s / watch.seconds, 3),
+        "rss_peak_mb": round(watch.rss_peak_mb, 1),
+    }
+
+
+def speed(count: int, size: int, seconds: float) -> Figures:
+    return {
+        "seconds": round(seconds, 4),
+        "mb_per_s": round(count * size / seconds / 1e6, 2),
+        "records_per_s": round(count / seconds),
+    }
+
+
+def written(stage: Stage, row: Workload, topic: str) -> tuple[list[Told], Watch]:
+    """Write all records of a row, by as many processes as it says; return what they saw."""
+    with Drivers(row.seconds_max) as drivers:
+        for number in range(row.clients):
+            count = row.records // row.clients
+            more = {"count": count, "first": number}
+            drivers.add(stage.driver, "produce", _options(stage, row, topic, **more))
+        drivers.wait_ready()
+        stage.warm(row.payload_bytes)
+        with stage.watch() as watch:
+            drivers.go()
+            told = drivers.results()
+    return told, watch
+
+
+def produce(stage: Stage, row: Workload) -> Figures:
+    with stage.topic(row.partitions) as topic:
+        told, watch = written(stage, row, topic)
+    count, seconds = sum(one["count"] for one in told), seconds_of(told)
+    return {
+        **speed(count, row.size, seconds),
+        **_spent(watch, count * row.size),
+        "driver_cores": round(sum(one["cpu_s"] for one in told) / seconds, 2),
+    }
+
+
+def consume(stage: Stage, row: Workload) -> Figures:
+    with stage.topic(row.partitions) as topic:
+        written(stage, row, topic)
+        # What is not on disk yet would be written while it is read, and cannot leave the cache.
+        settle(stage.peer, topic, leave=row.is_cold)
+        options = _options(stage, row, topic, count=row.records, warm_count=30_000)
+        with Drivers(row.seconds_max) as drivers:
+            drivers.add(stage.driver, "consume", options)
+            drivers.wait_ready()
+            if row.is_cold:
+                settle(stage.peer, topic, leave=True)
+            with stage.watch() as watch:
+                drivers.go()
+                told = drivers.results()
+    seconds = seconds_of(told)
+    return {
+        **speed(row.records, row.size, seconds),
+        **_spent(watch, row.payload_bytes),
+        "driver_cores": round(told[0]["cpu_s"] / seconds, 2),
+    }
+
+
+def settle(peer: Peer, topic: str, *, leave: bool) -> None:
+    """Have the files of a topic on disk; with `leave`, out of the page cache too."""
+    for node in NODES:
+        for path in peer.data_dir(node).glob(f"**/{topic}-*/*"):
+            _settle_file(path, leave=leave)
+
+
+def _settle_file(path: Path, *, leave: bool) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fdatasync(descriptor)
+        if leave:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+
+
+def together(stage: Stage, row: Workload) -> Figures:
+    with stage.topic(row.partitions) as topic, Drivers(row.seconds_max) as drivers:
+        drivers.add(stage.driver, "produce", _options(stage, row, topic, count=row.records))
+        # The writer's own warm-up is over before the reader asks where the end is.
+        drivers.wait_ready()
+        options = _options(stage, row, topic, count=row.records, from_end=True)
+        drivers.add(stage.driver, "consume", options).wait_ready()
+        stage.warm(row.payload_bytes)
+        with stage.watch() as watch:
+            drivers.go()
+            wrote, read = drivers.results()
+    count = wrote["count"]
+    all_s = read["ended"] - wrote["began"]
+    return {
+        **speed(count, row.size, seconds_of([wrote])),
+        **_spent(watch, count * row.size),
+        "consume_mb_per_s": round(count * row.size / all_s / 1e6, 2),
+        "driver_cores": round((wrote["cpu_s"] + read["cpu_s"]) / all_s, 2),
+    }
+
+
+def latency(times_us: list[int]) -> Figures:
+    """Return shares of sorted times, in milliseconds."""
+    return {
+        "p50_ms": round(at_share(times_us, 0.5) / 1000, 3),
+        "p99_ms": round(at_share(times_us, 0.99) / 1000, 3),
+        "p999_ms": round(at_share(times_us, 0.999) / 1000, 3),
+        "max_ms": round(times_us[-1] / 1000, 3),
+        "curve_ms": [[share, round(at_share(times_us, share) / 1000, 3)] for share in _CURVE],
+    }
+
+
+def _paced(stage: Stage, row: Workload, *, is_followed: bool) -> Figures:
+    with stage.topic(row.partitions) as topic, Drivers(row.seconds_max) as drivers:
+        options = _options(stage, row, topic, count=row.records)
+        drivers.add(stage.driver, "pace", options).wait_ready()
+        if is_followed:
+            drivers.add(stage.driver, "follow", options).wait_ready()
+        with stage.watch() as watch:
+            drivers.go()
+            wrote, *followed = drivers.results()
+    planned_s, took_s = row.records / row.rate, wrote["ended"] - wrote["began"]
+    acked = latency(wrote["times_us"])
+    seen = latency(followed[0]["times_us"]) if followed else acked
+    return {
+        **seen,
+        "ack_p50_ms": acked["p50_ms"],
+        "ack_p99_ms": acked["p99_ms"],
+        "is_saturated": is_saturated(planned_s, took_s),
+        "took_s": round(took_s, 3),
+        "planned_s": round(planned_s, 3),
+        "sent_late": wrote["late"],
+        "cpu_us_per_record": round(watch.cpu_s / row.records * 1e6, 1),
+        "driver_cores": round(wrote["cpu_s"] / took_s, 2),
+        "others_cores": round(watch.others_cpu_s / watch.seconds, 3),
+        "rss_peak_mb": round(watch.rss_peak_mb, 1),
+    }
+
+
+def pace(stage: Stage, row: Workload) -> Figures:
+    return _paced(stage, row, is_followed=False)
+
+
+def flow(stage: Stage, row: Workload) -> Figures:
+    return _paced(stage, row, is_followed=True)
+
+
+LOADS: Final[Mapping[str, Callable[[Stage, Workload], Figures]]] = {
+    "produce": produce,
+    "consume": consume,
+    "together": together,
+    "pace": pace,
+    "flow": flow,
+}

@@ -1,0 +1,44 @@
+"""Warms a cluster up, and keeps the curve: how fast it was after how much.
+
+Compilers of the JVM are at work for gigabytes; memory that was never touched is dear once. What is
+written here is thrown away, and read once; single records are sent as well, so that this path was
+gone too.
+
+Not here: what is measured afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from bench.measure import say
+from bench.versus.results import Figures
+from bench.versus.stage import Stage
+from bench.versus.turns import consume, pace, produce
+from bench.versus.workloads import WORKLOADS
+
+_TURNS_MAX: Final = 200
+
+
+def warm_up(stage: Stage, gigabytes: float) -> Figures:
+    """Return the curve: gigabytes written so far, and the speed of the last piece."""
+    curve = list[list[float]]()
+    row = WORKLOADS["produce-1kb"]
+    if stage.variant.speaks_kafka:
+        done = 0.0
+        for _ in range(_TURNS_MAX):
+            if done >= gigabytes:
+                break
+            figures = produce(stage, row)
+            done += row.payload_bytes / 1e9
+            curve.append([round(done, 3), figures["mb_per_s"]])
+        consume(stage, replace(WORKLOADS["consume-warm"], records=100_000))
+    pace(stage, replace(WORKLOADS["ack-1000"], records=3000))
+    told = ", ".join(f"{speed:.0f}" for _, speed in curve)
+    say(f"warmed up {stage.peer.name}: {told} MB/s")
+    return {
+        "how": f"1 KB, acks=all, 12 partitions, {stage.variant.name}, pieces of "
+        f"{row.payload_bytes / 1e6:.0f} MB; then 100,000 records read, 3,000 single records",
+        "curve": curve,
+    }

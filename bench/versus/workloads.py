@@ -1,0 +1,294 @@
+"""What is asked of every peer: one row each.
+
+    kind        one turn
+    produce     `records` written as fast as it goes, by `clients` processes; then the topic goes
+    consume     the same records read from the start; cold: not from the page cache
+    together    written and read at the same time, at the tail
+    pace        single records, one due every 1/rate s: time to the acknowledgement
+    flow        the same, and time until a reader at the tail has each
+    start       three nodes from nothing to the first acknowledged write; then memory when idle
+    outage      the leader is killed with SIGKILL under a writer that tries again soon
+    partitions  written before and after so many partitions are made; made, and failed over
+    restart     a cluster with so many records is stopped and started; killed and started
+
+W1  a row's name is unique, and says what it is: results are kept under it
+W2  a turn is bounded: by its number of records, and by `seconds_max`
+
+Not here: how a turn is taken (`turns.py`), what the figures should be (`goals.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+Kind = Literal[
+    "produce",
+    "consume",
+    "together",
+    "pace",
+    "flow",
+    "start",
+    "outage",
+    "partitions",
+    "restart",
+]
+Direction = Literal["more", "less"]
+
+MB: Final = 1_000_000
+PAGECACHE: Final = ("ottla-pagecache", "kafka")
+FSYNC: Final = ("ottla-fsync", "kafka-flush")
+BOTH: Final = ("ottla-pagecache", "kafka", "ottla-fsync", "kafka-flush")
+PACED: Final = (*BOTH, "nats", "nats-sync")
+# What one gets without setting anything.
+DEFAULTS: Final = ("ottla-fsync", "kafka", "nats")
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One row."""
+
+    name: str
+    kind: Kind
+    title: str
+    variants: tuple[str, ...]
+    # The figure that stands in the table, its unit, and whether more of it is better.
+    figure: str = "mb_per_s"
+    unit: str = "MB/s"
+    better: Direction = "more"
+    size: int = 1024
+    records: int = 0
+    acks: str = "all"
+    partitions: int = 12
+    clients: int = 1
+    codec: str = "none"
+    rate: int = 0
+    is_cold: bool = False
+    # Of an outage: the leader is also the active controller.
+    is_controller: bool = False
+    seconds_max: float = 120.0
+    # How long a turn takes at most, roughly, with making and removing its topic: for the budget.
+    about_s: float = 12.0
+    # "goals", "quick"; every row is in "full".
+    sets: tuple[str, ...] = ()
+
+    @property
+    def is_alone(self) -> bool:
+        """Return whether each turn has a new cluster, and no other runs beside it."""
+        return self.kind in ("start", "outage", "partitions", "restart")
+
+    @property
+    def payload_bytes(self) -> int:
+        return self.size * self.records
+
+    def facts(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "title": self.title,
+            "figure": self.figure,
+            "unit": self.unit,
+            "better": self.better,
+        }
+
+
+_SIZE_NAMES: Final = {100: "100 B", 1024: "1 KB", 10_240: "10 KB"}
+_TURN_RECORDS: Final = {100: 1_000_000, 1024: 250_000, 10_240: 30_000}
+
+
+def _produce(
+    size: int = 1024,
+    *,
+    acks: str = "all",
+    partitions: int = 12,
+    clients: int = 1,
+    codec: str = "none",
+    variants: tuple[str, ...] = BOTH,
+    sets: tuple[str, ...] = (),
+) -> Workload:
+    """Return a row that writes as fast as it goes; what is usual is not in its name."""
+    parts = [f"produce-{_SIZE_NAMES[size].replace(' ', '').lower()}"]
+    told = [f"produce {_SIZE_NAMES[size]}, acks={acks}"]
+    if acks != "all":
+        parts.append(f"acks{acks}")
+    if partitions != 12:
+        parts.append(f"p{partitions}")
+    told.append(f"{partitions} partition{'s' if partitions > 1 else ''}")
+    if clients != 1:
+        parts.append(f"c{clients}")
+        told.append(f"{clients} clients")
+    if codec != "none":
+        parts.append(codec)
+        told.append(codec)
+    small = size == 100
+    return Workload(
+        "-".join(parts),
+        "produce",
+        ", ".join(told),
+        variants,
+        figure="records_per_s" if small else "mb_per_s",
+        unit="records/s" if small else "MB/s",
+        size=size,
+        records=_TURN_RECORDS[size],
+        acks=acks,
+        partitions=partitions,
+        clients=clients,
+        codec=codec,
+        sets=sets,
+    )
+
+
+def _consume(name: str, title: str, **more: object) -> Workload:
+    row = Workload(name, "consume", title, PAGECACHE, size=1024, records=400_000, about_s=15.0)
+    return replace(row, **more)  # type: ignore[arg-type]
+
+
+def _pace(rate: int, kind: Literal["pace", "flow"], sets: tuple[str, ...] = ()) -> Workload:
+    what = "acknowledged" if kind == "pace" else "read at the tail"
+    return Workload(
+        f"{'ack' if kind == 'pace' else 'flow'}-{rate}",
+        kind,
+        f"single records {what}, {rate:,}/s",
+        PACED if kind == "pace" else BOTH,
+        figure="p50_ms",
+        unit="ms p50",
+        better="less",
+        size=100,
+        # Long enough for the 99.9th of a thousand, short enough for many rounds.
+        records=max(600, min(6 * rate, 30_000)),
+        partitions=1,
+        rate=rate,
+        about_s=14.0,
+        sets=sets,
+    )
+
+
+_OUTAGE: Final = Workload(
+    "outage",
+    "outage",
+    "unavailability after kill -9 of a leader",
+    DEFAULTS,
+    figure="gap_s",
+    unit="s",
+    better="less",
+    size=100,
+    partitions=1,
+    about_s=45.0,
+    sets=("goals",),
+)
+
+
+def _many(partitions: int, sets: tuple[str, ...] = ()) -> Workload:
+    return Workload(
+        f"partitions-{partitions}",
+        "partitions",
+        f"produce 1 KB with {partitions:,} partitions in the cluster, beside 1",
+        ("ottla-pagecache", "kafka"),
+        figure="after_share",
+        unit="of the speed before",
+        records=_TURN_RECORDS[1024],
+        partitions=partitions,
+        seconds_max=300.0,
+        about_s=120.0,
+        sets=sets,
+    )
+
+
+_ROWS: Final[Sequence[Workload]] = (
+    _produce(sets=("goals", "quick")),
+    _produce(100, sets=("goals",)),
+    _produce(10_240),
+    _produce(partitions=1, sets=("goals",)),
+    _produce(partitions=100),
+    _produce(100, partitions=1),
+    _produce(clients=8),
+    _produce(codec="lz4"),
+    _produce(acks="1", variants=PAGECACHE),
+    _produce(100, acks="1", variants=PAGECACHE),
+    _produce(10_240, acks="1", variants=PAGECACHE),
+    _produce(partitions=100, clients=8),
+    _consume("consume-warm", "consume 1 KB from the start, page cache warm", sets=("goals",)),
+    _consume("consume-cold", "consume 1 KB from the start, page cache cold", is_cold=True),
+    Workload(
+        "together",
+        "together",
+        "produce and consume 1 KB together, at the tail",
+        BOTH,
+        figure="consume_mb_per_s",
+        unit="MB/s read",
+        records=200_000,
+        about_s=15.0,
+    ),
+    *(_pace(rate, "pace", ("goals",) if rate in (300, 1000) else ()) for rate in (100, 300, 1000)),
+    _pace(10_000, "pace"),
+    *(_pace(rate, "flow") for rate in (100, 300, 1000, 10_000)),
+    Workload(
+        "start",
+        "start",
+        "three nodes from start to first acked write",
+        DEFAULTS,
+        figure="first_ack_s",
+        unit="s",
+        better="less",
+        partitions=1,
+        about_s=40.0,
+        sets=("goals", "quick"),
+    ),
+    _OUTAGE,
+    replace(
+        _OUTAGE,
+        name="outage-controller",
+        title="unavailability after kill -9 of a leader that is the active controller",
+        variants=("ottla-fsync", "kafka"),
+        is_controller=True,
+    ),
+    _many(1000),
+    _many(5000, ("goals",)),
+    Workload(
+        "restart-5gb",
+        "restart",
+        "restart with 5 GB: to the first acked write, after kill -9 of all",
+        ("ottla-pagecache", "kafka"),
+        figure="killed_s",
+        unit="s",
+        better="less",
+        records=5_000_000,
+        seconds_max=400.0,
+        about_s=240.0,
+    ),
+)
+WORKLOADS: Final[Mapping[str, Workload]] = {row.name: row for row in _ROWS}
+
+
+def chosen(only: Sequence[str]) -> list[Workload]:
+    """Return rows by name, by the beginning of a name with `*`, or by the name of a set.
+
+    `NAME:ONE,OTHER` takes only those variants of it.
+    """
+    if not only or "full" in only:
+        return list(WORKLOADS.values())
+    found = dict[str, Workload]()
+    for word in only:
+        name, _, variants = word.partition(":")
+        rows = [row for row in WORKLOADS.values() if _is_meant(row, name)]
+        if not rows:
+            known = ", ".join(WORKLOADS)
+            raise SystemExit(f"there is no workload {name}: full, goals, quick, {known}")
+        for row in rows:
+            found.setdefault(row.name, _narrowed(row, variants) if variants else row)
+    return list(found.values())
+
+
+def _is_meant(row: Workload, word: str) -> bool:
+    if word.endswith("*"):
+        return row.name.startswith(word[:-1])
+    return word == row.name or word in row.sets
+
+
+def _narrowed(row: Workload, variants: str) -> Workload:
+    wanted = variants.split(",")
+    unknown = [one for one in wanted if one not in row.variants]
+    if unknown:
+        raise SystemExit(f"{row.name} is not measured for {', '.join(unknown)}")
+    return replace(row, variants=tuple(one for one in row.variants if one in wanted))

@@ -1,0 +1,285 @@
+"""200,000 records exactly once into a topic, while everything under the pipeline is killed.
+
+On three nodes of ours. Rows get a random number and are dealt anew among tasks on their way, so a
+task that is run again writes other bytes. Five rounds, in each of which
+
+  1. Python workers of tasks are killed while they write
+  2. one stands still until Spark has started a second one of its task (speculation)
+  3. the leader of a partition is killed, and comes back
+  4. the coordinator of the driver's transactions is killed, and comes back
+  5. the driver is killed when all tasks of a batch have reported, and before the batch is decided
+
+After one of them the nodes forget every id that has no open transaction, before the next driver
+starts. Whoever reads what is committed sees each result once, and those of a key in order.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ottla.clients.admin.answers import NewTopic
+from ottla.clients.admin.blocking import Admin
+from ottla.clients.consumer.sync_consumer import Consumer
+from ottla.clients.metadata import TopicInfo
+from ottla.clients.producer.client import Producer
+from ottla.clients.spark.decisions import driver_id
+from ottla.proto.ids import TopicPartition
+from tests.integration.clusters import RunningCluster, running_cluster
+from tests.integration.nodes import wait_until
+from tests.integration.spark.pipeline_process import QUICK_JVM, PipelineProcess
+from tests.integration.transactions.ledger_clients import coordinator_of
+from tests.portion import portion
+
+pytest.importorskip("pyspark")
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+ROUNDS = 5
+RECORDS = 200_000
+KEYS = 97
+PARTITIONS = 4
+# Small ones while things are killed, so that something is left to read at the end.
+BATCH = 1_000
+LAST_BATCH = 20_000
+DEADLINE_S = 600.0
+PREFIX = "storm.topic_out"
+QUERIES = {"topic_out"}
+# A cluster of Spark, of two executors with one core each: local[…] has no speculation.
+URL = "local-cluster[2,1,1024]"
+CONF = {
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": QUICK_JVM,
+    "spark.executor.extraJavaOptions": QUICK_JVM,
+    "spark.task.maxFailures": "16",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "2",
+    "spark.speculation.minTaskRuntime": "2s",
+    "spark.excludeOnFailure.enabled": "false",
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.rolling.enabled": "false",
+    "spark.eventLog.compress": "false",
+}
+FORGETFUL = {
+    "transactional.id.expiration.ms": "1000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+    "producer.id.expiration.ms": "1000",
+}
+FILE = """
+[pipeline]
+name = "storm"
+checkpoint = "state"
+bootstrap = "{bootstrap}"
+trigger = "{trigger}"
+
+[[sources]]
+name = "raw"
+kind = "topic"
+topic = "numbers"
+max_per_batch = {batch}
+
+[[steps]]
+name = "parsed"
+kind = "parse_json"
+from = "raw"
+schema = "key string, number bigint"
+
+[[steps]]
+name = "drawn"
+kind = "sql"
+sql = '''
+select /*+ REPARTITION(5, key) */ key, number, chance
+from (select key, number, rand() as chance from parsed)
+'''
+
+[[sinks]]
+name = "topic_out"
+kind = "topic"
+from = "drawn"
+topic = "results"
+key = "key"
+"""
+
+
+class _Storm:
+    """The cluster, the pipeline on it, and what is done to them."""
+
+    def __init__(self, place: Path, cluster: RunningCluster, admin: Admin) -> None:
+        self.cluster = cluster
+        self.admin = admin
+        self.log = place / "pipeline.log"
+        self.log.touch()
+        self.events = place / "events"
+        self.events.mkdir()
+        self.process: PipelineProcess | None = None
+
+    def start(self, file: Path) -> PipelineProcess:
+        conf = {**CONF, "spark.eventLog.dir": self.events.as_uri()}
+        self.process = PipelineProcess(file, self.log, url=URL, conf=conf)
+        return self.process
+
+    def end(self) -> None:
+        if self.process is not None:
+            self.process.end()
+
+    def wait_until_writing(self, process: PipelineProcess) -> None:
+        def is_writing() -> bool:
+            process.require_running()
+            return bool(self.open_ids())
+
+        wait_until(is_writing, DEADLINE_S, "a task writes")
+
+    def open_ids(self) -> list[str]:
+        listed = self.admin.list_transactions(states=["Ongoing"])
+        names = [one.transactional_id for one in listed]
+        return [one for one in names if one.startswith(f"{PREFIX}/") and one != driver_id(PREFIX)]
+
+    def kill_and_restart(self, node_id: int, process: PipelineProcess) -> None:
+        """Kill a node, see that the pipeline goes on without it, and take it back."""
+        self.cluster[node_id].kill()
+        process.wait_for_batches(QUERIES)
+        self.cluster[node_id].restart()
+        self.wait_in_sync()
+
+    def leader(self, number: int) -> int:
+        found = self.admin.describe_topics(["results"])["results"]
+        assert isinstance(found, TopicInfo), found
+        return found.partitions[number % PARTITIONS].leader
+
+    def wait_in_sync(self) -> None:
+        def holds() -> bool:
+            names = ["numbers", "results", "__transaction_state"]
+            topics = self.admin.describe_topics(names).values()
+            return all(
+                isinstance(one, TopicInfo)
+                and all(len(each.in_sync) == 3 for each in one.partitions)
+                for one in topics
+            )
+
+        wait_until(holds, DEADLINE_S, "all are in sync")
+
+    def forget_ids(self) -> int:
+        """Let the nodes forget every id that has ended; return how many they knew."""
+
+        def ended() -> list[str]:
+            listed = self.admin.list_transactions(
+                states=["CompleteCommit", "CompleteAbort", "Empty"]
+            )
+            return [one.transactional_id for one in listed]
+
+        known = len(ended())
+        self._restart_all(FORGETFUL)
+        wait_until(lambda: not ended(), DEADLINE_S, "every id is forgotten")
+        # Logs forget a producer by the time of its last batch.
+        time.sleep(2 * int(FORGETFUL["producer.id.expiration.ms"]) / 1000)
+        self._restart_all({})
+        return known
+
+    def _restart_all(self, options: dict[str, str]) -> None:
+        for node in self.cluster.nodes.values():
+            for name in FORGETFUL:
+                node.options.pop(name, None)
+            node.options.update(options)
+            node.restart()
+            self.wait_in_sync()
+
+    def attempts(self) -> tuple[int, int]:
+        """Return how many attempts of tasks failed, and how many second ones were started."""
+        failed = speculative = 0
+        for path in self.events.iterdir():
+            for line in path.read_text(errors="replace").splitlines():
+                if '"SparkListenerTaskEnd"' in line:
+                    failed += '"Reason":"ExceptionFailure"' in line
+                elif '"SparkListenerTaskStart"' in line:
+                    speculative += '"Speculative":true' in line
+        return failed, speculative
+
+
+def _send(bootstrap: str, count: int) -> None:
+    with Producer({"bootstrap.servers": bootstrap}) as producer:
+        for number in range(count):
+            key = f"k{number % KEYS}"
+            value = json.dumps({"key": key, "number": number}).encode()
+            producer.send("numbers", value, key=key.encode())
+
+
+def _results(bootstrap: str) -> list[tuple[bytes, int]]:
+    """Return key and number of all that is committed, partition after partition, in order."""
+    config = {"bootstrap.servers": bootstrap, "isolation.level": "read_committed"}
+    got = list[tuple[bytes, int]]()
+    with Consumer({**config, "auto.offset.reset": "earliest"}) as consumer:
+        for number in range(PARTITIONS):
+            where = TopicPartition("results", number)
+            consumer.assign([where])
+            end = consumer.end_offsets([where])[where]
+            while consumer.position(where) < end:
+                for record in consumer.consume(5_000, 5.0):
+                    got.append((record.key, json.loads(record.value)["number"]))
+    return got
+
+
+def _round(storm: _Storm, file: Path, number: int) -> None:
+    process = storm.start(file)
+    process.wait_for_batches(QUERIES)
+    storm.wait_until_writing(process)
+    process.kill_workers()
+    process.wait_for_batches(QUERIES)
+    storm.wait_until_writing(process)
+    process.freeze_a_task()
+    process.wait_for_batches(QUERIES)
+    process.thaw()
+    storm.kill_and_restart(storm.leader(number), process)
+    storm.kill_and_restart(coordinator_of(storm.cluster, driver_id(PREFIX)), process)
+    process.kill_driver_before_it_commits()
+
+
+def test_each_result_is_there_once_though_tasks_drivers_leaders_and_coordinators_are_killed(
+    tmp_path: Path,
+) -> None:
+    rounds = portion(ROUNDS)
+    records = RECORDS * rounds // ROUNDS
+    with running_cluster(tmp_path / "cluster") as cluster:
+        address = {"bootstrap.servers": cluster.bootstrap}
+        file, last = tmp_path / "storm.toml", tmp_path / "last.toml"
+        for path, trigger, batch in (
+            (file, "0 seconds", BATCH),
+            (last, "available-now", LAST_BATCH),
+        ):
+            path.write_text(FILE.format(bootstrap=cluster.bootstrap, trigger=trigger, batch=batch))
+        with Admin(address) as admin:
+            admin.create_topics([NewTopic(name, PARTITIONS) for name in ("numbers", "results")])
+            _send(cluster.bootstrap, records)
+            storm = _Storm(tmp_path, cluster, admin)
+            undecided = forgotten = 0
+            try:
+                for number in range(rounds):
+                    _round(storm, file, number)
+                    undecided += len(storm.open_ids())
+                    if number == rounds // 2:
+                        forgotten = storm.forget_ids()
+                    print(f"round {number + 1} of {rounds} is over", flush=True)
+                storm.start(last).wait_until_done(DEADLINE_S)
+            finally:
+                storm.end()
+            left = storm.open_ids()
+        results = _results(cluster.bootstrap)
+        failed, speculative = storm.attempts()
+    assert Counter(number for _, number in results) == Counter(range(records))
+    for key in {key for key, _ in results}:
+        numbers = [number for one, number in results if one == key]
+        assert numbers == sorted(numbers), f"{key!r} is not in order"
+    assert left == []
+    shown = {"undecided": undecided, "forgotten": forgotten}
+    shown |= {"failed": failed // rounds, "speculative": speculative // rounds}
+    assert all(shown.values()), f"nothing was shown by some of this: {shown}"
+    print(
+        f"{records} results once and in order: {rounds} drivers killed before they decided "
+        f"({undecided} prepared transactions), {rounds} leaders and {rounds} coordinators killed, "
+        f"{failed} attempts of tasks failed, {speculative} were speculative, {forgotten} ids "
+        "forgotten before one restart."
+    )

@@ -1,0 +1,133 @@
+"""What is kept of a run, and the page that is made of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.versus.figures import Summary
+from bench.versus.goals import GOALS, judged
+from bench.versus.profile import function_table, shares
+from bench.versus.render import all_figures, baseline_of, compared, figure_rows, number, page, told
+from bench.versus.results import Results
+from bench.versus.workloads import WORKLOADS
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    return Results(tmp_path / "run")
+
+
+def test_what_was_kept_is_there_and_of_its_own_variant(results: Results) -> None:
+    results.keep("produce-1kb", "kafka", 1, {"mb_per_s": 70.0})
+    results.keep("produce-1kb", "kafka-flush", 1, {"mb_per_s": 60.0})
+    assert results.has("produce-1kb", "kafka", 1)
+    assert not results.has("produce-1kb", "kafka", 2)
+    assert results.values("produce-1kb", "kafka", "mb_per_s") == {1: 70.0}
+
+
+def test_a_file_that_was_not_finished_is_no_result(results: Results) -> None:
+    results.keep("start", "kafka", 1, {"first_ack_s": 9.0})
+    (results.folder / "results" / "start" / ".kafka-2.json.77").write_text("{")
+    assert list(results.rounds("start", "kafka")) == [1]
+
+
+def test_a_failure_is_told_until_its_turn_was_taken_again(results: Results) -> None:
+    results.keep_failure("start", "kafka", 1, "no Java")
+    assert results.failures() == {"start kafka-1": "no Java"}
+    assert not results.has("start", "kafka", 1)
+    results.keep("start", "kafka", 1, {"first_ack_s": 9.0})
+    assert results.failures() == {}
+
+
+def test_warm_ups_are_numbered(results: Results) -> None:
+    results.keep_warm_up("kafka", {"curve": [[0.3, 40.0]]})
+    results.keep_warm_up("kafka", {"curve": [[0.3, 50.0]]})
+    assert list(results.warm_ups()) == ["kafka-1", "kafka-2"]
+
+
+def test_facts_are_added_to(results: Results) -> None:
+    results.add_facts({"machine": {"cores": 2}})
+    results.add_facts({"client": "x"})
+    assert results.facts() == {"machine": {"cores": 2}, "client": "x"}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1234.5, "1,234"), (12.345, "12.3"), (1.234, "1.23"), (0.05, "0.05")]
+)
+def test_figures_have_three_digits_that_count(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_a_figure_says_how_far_its_rounds_were_apart() -> None:
+    assert told(Summary(2.0, 1.5, 3.0, 3)) == "2.00 (1.50–3.00)"
+    assert told(Summary(2.0, 2.0, 2.0, 1)) == "2.00 (once)"
+    assert told(None) == "–"
+
+
+def test_each_is_compared_with_the_kafka_that_promises_as_much() -> None:
+    assert baseline_of(WORKLOADS["produce-1kb"], "ottla-fsync") == "kafka-flush"
+    assert baseline_of(WORKLOADS["produce-1kb"], "ottla-pagecache") == "kafka"
+    assert baseline_of(WORKLOADS["start"], "ottla-fsync") == "kafka"
+
+
+def test_a_row_shows_median_spread_and_ratio(results: Results) -> None:
+    for at, (ours, theirs) in enumerate([(200.0, 100.0), (300.0, 100.0), (150.0, 50.0)], 1):
+        results.keep("produce-1kb", "ottla-pagecache", at, {"mb_per_s": ours})
+        results.keep("produce-1kb", "kafka", at, {"mb_per_s": theirs})
+    first, second = figure_rows(results, WORKLOADS["produce-1kb"])
+    assert first[1:4] == ["ottla-pagecache", "200 (150–300) MB/s", "3.00 (2.00–3.00)"]
+    assert second[1:4] == ["kafka", "100 (50.0–100) MB/s", "1"]
+
+
+def test_who_did_not_keep_up_is_shown_as_saturated(results: Results) -> None:
+    results.keep("ack-1000", "kafka-flush", 1, {"p50_ms": 900.0, "is_saturated": True})
+    ((*_, figure, _, _, _),) = figure_rows(results, WORKLOADS["ack-1000"])
+    assert "**saturated** in 1 of 1" in figure
+
+
+def test_goals_are_judged_by_ratio_or_by_value(results: Results) -> None:
+    results.keep("ack-300", "ottla-fsync", 1, {"p50_ms": 2.0, "p99_ms": 4.0})
+    results.keep("ack-300", "kafka-flush", 1, {"p50_ms": 1.0, "p99_ms": 90.0})
+    found = {goal.title: judged(goal, results).verdict for goal in GOALS}
+    assert found["ack latency, single records, fsync, 300/s: p50"] == "missed"
+    assert found["the same: p99"] == "reached"
+    assert found["memory per node (RssAnon), idle"] == "not measured"
+
+
+def test_the_page_tells_what_failed_and_what_is_missing(results: Results) -> None:
+    results.keep_failure("start", "nats", 1, "it did not come true")
+    results.add_facts({"missing": {"nats": "NATS is not measured: no program"}})
+    text = page(results)
+    assert "it did not come true" in text
+    assert "NATS is not measured: no program" in text
+    assert "not measured" in text
+
+
+def test_two_runs_are_compared_where_both_have_figures(results: Results, tmp_path: Path) -> None:
+    other = Results(tmp_path / "other")
+    results.keep("start", "kafka", 1, {"first_ack_s": 9.0})
+    other.keep("start", "kafka", 1, {"first_ack_s": 9.5})
+    other.keep("start", "nats", 1, {"first_ack_s": 2.0})
+    text = compared(results, other)
+    assert "| start | kafka | 9.00 (once) | 9.50 (once) | agree |" in text
+    assert "nats" not in text
+
+
+def test_programs_get_every_round(results: Results) -> None:
+    results.keep("start", "kafka", 2, {"first_ack_s": 9.0})
+    ((row),) = all_figures(results)["workloads"]
+    assert row["rounds"]["kafka"] == {"2": {"first_ack_s": 9.0}}
+
+
+def test_a_profile_counts_a_function_once_in_a_stack_and_without_its_lines() -> None:
+    stacks = [
+        "main (a/ottla/x.py:1);f (a/ottla/x.py:5);f (a/ottla/x.py:9) 3",
+        "main (a/ottla/x.py:2) 1",
+    ]
+    alone, below, total = shares(stacks)
+    assert total == 4
+    assert alone == {"f (ottla/x.py)": 3, "main (ottla/x.py)": 1}
+    assert below == {"f (ottla/x.py)": 3, "main (ottla/x.py)": 4}
+    assert "| `f (ottla/x.py)` | 75.0% | 75.0% |" in function_table(stacks)

@@ -1,0 +1,98 @@
+"""The tables of workloads, variants and goals fit together; turns come in their order."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.peers.table import PEERS, VARIANTS
+from bench.versus.goals import GOALS, Goal
+from bench.versus.lives import LIVES
+from bench.versus.order import Turn, turns_of
+from bench.versus.payloads import payloads
+from bench.versus.turns import LOADS
+from bench.versus.workloads import WORKLOADS, Workload, chosen
+
+ROWS = list(WORKLOADS.values())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_row_can_be_taken_and_is_bounded(row: Workload) -> None:
+    assert (row.kind in LIVES) is row.is_alone
+    assert (row.kind in LOADS) is not row.is_alone
+    assert set(row.variants) <= set(VARIANTS)
+    assert "kafka" in row.variants, "a ratio needs it"
+    assert row.about_s > 0
+    assert 0 < row.seconds_max <= 600
+    if row.kind in ("produce", "consume", "together"):
+        assert row.records % (1000 * row.clients) < 1000 * row.clients
+        assert row.payload_bytes >= 100_000_000
+    if row.kind in ("pace", "flow"):
+        assert row.records / row.rate <= 10
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_has_its_peer_and_its_baseline(name: str) -> None:
+    row = VARIANTS[name]
+    assert row.name == name
+    assert row.peer in PEERS
+    assert VARIANTS[row.baseline].durability == row.durability
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: f"{goal.workload}-{goal.figure}")
+def test_every_goal_is_measured_by_a_row_that_is_run_for_the_goals(goal: Goal) -> None:
+    row = WORKLOADS[goal.workload]
+    assert "goals" in row.sets
+    assert goal.ours in row.variants
+    assert goal.theirs is None or goal.theirs in row.variants
+    assert (goal.at_least is None) is not (goal.at_most is None)
+
+
+def test_rows_are_chosen_by_name_by_beginning_and_by_set() -> None:
+    assert [row.name for row in chosen(["ack-300"])] == ["ack-300"]
+    assert {row.name for row in chosen(["ack-*", "ack-300"])} == {
+        "ack-100",
+        "ack-300",
+        "ack-1000",
+        "ack-10000",
+    }
+    assert chosen([]) == chosen(["full"]) == ROWS
+    assert all("quick" in row.sets for row in chosen(["quick"]))
+
+
+def test_some_variants_of_a_row_are_chosen() -> None:
+    (row,) = chosen(["produce-1kb:kafka,ottla-pagecache"])
+    assert row.variants == ("ottla-pagecache", "kafka")
+    with pytest.raises(SystemExit, match="consume-warm is not measured for nats"):
+        chosen(["consume-warm:nats"])
+
+
+def test_an_unknown_row_is_told_with_those_that_there_are() -> None:
+    with pytest.raises(SystemExit, match=r"there is no workload speed: .*produce-1kb"):
+        chosen(["speed"])
+
+
+def test_variants_of_a_row_take_turns_and_the_next_round_goes_backwards() -> None:
+    rows = chosen(["produce-1kb", "start"])
+    found = turns_of(rows, 2, lambda name: name in ("kafka", "ottla-fsync"), lambda _: False)
+    assert [(turn.row.name, turn.variant, turn.number) for turn in found] == [
+        ("produce-1kb", "kafka", 1),
+        ("produce-1kb", "ottla-fsync", 1),
+        ("produce-1kb", "ottla-fsync", 2),
+        ("produce-1kb", "kafka", 2),
+        ("start", "ottla-fsync", 1),
+        ("start", "kafka", 1),
+        ("start", "kafka", 2),
+        ("start", "ottla-fsync", 2),
+    ]
+
+
+def test_what_was_done_is_not_done_again() -> None:
+    done = Turn(WORKLOADS["ack-300"], "kafka", 1)
+    found = turns_of(chosen(["ack-300"]), 1, lambda name: name == "kafka", lambda one: one == done)
+    assert found == []
+
+
+def test_records_have_their_size_and_are_the_same_every_time() -> None:
+    assert {len(value) for value in payloads(100, 50)} == {100}
+    assert payloads(1024, 3) == payloads(1024, 3)
+    assert len(set(payloads(100, 50))) == 50
