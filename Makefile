@@ -165,7 +165,7 @@ bench: bench-install ## Ottla beside Apache Kafka and NATS, the whole table, int
 
 .PHONY: bench-quick
 bench-quick: bench-install ## a few minutes of it, into target/bench/quick
-	$(BIN)/python -m bench.versus run --run quick --only quick --rounds 2 --warm-gb 0.5 --out target/bench/quick-page $(OPTIONS)
+	$(BIN)/python -m bench.versus run --run quick --fresh --only quick --rounds 2 --warm-gb 0.5 --out target/bench/quick-page $(OPTIONS)
 
 .PHONY: profile
 profile: bench-install ## flame graphs of each node under load, into target/profile: make profile [OPTIONS="--only ack-1000 --variant ottla-fsync"]

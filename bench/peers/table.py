@@ -1,9 +1,9 @@
 """The peers, and the variants in which each is measured.
 
     variant           cluster      a record is acknowledged when
-    ottla-pagecache   ottla        two of three copies hold it, handed to the operating system
-    ottla-fsync       ottla        two of three copies have it on disk (the default)
-    kafka             kafka        all in-sync copies hold it, handed to the operating system
+    ottla-pagecache   ottla        all in-sync copies have handed it to the operating system
+    ottla-fsync       ottla        all in-sync copies have it on disk (the default)
+    kafka             kafka        all in-sync copies have handed it to the operating system
     kafka-flush       kafka        the same, after each has synced its file (flush.messages=1)
     nats              nats         two of three copies hold it; synced every two minutes
     nats-sync         nats-sync    the same, after each has synced its file

@@ -8,8 +8,8 @@
     python -m bench.versus render --out docs/benchmarks
     python -m bench.versus compare ONE OTHER          do two runs agree?
 
-A run lives in `target/bench/NAME` (--run NAME) and goes on where it ended. One that is complete is
-kept as NAME-before when the next begins.
+A run lives in `target/bench/NAME` (--run NAME) and goes on where it ended. One of all workloads
+that is complete, or with --fresh any, is kept as NAME-before, and the next begins.
 """
 
 from __future__ import annotations
@@ -77,6 +77,14 @@ def _end(*_: object) -> None:
     raise SystemExit("asked to end")
 
 
+def put_aside(folder: Path) -> None:
+    """Keep a run under another name, and what had that name no longer."""
+    before = folder.with_name(f"{folder.name}-before")
+    shutil.rmtree(before, ignore_errors=True)
+    folder.rename(before)
+    say(f"the run before is kept as {before.name}")
+
+
 def run(options: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, _end)
     folder = _RUNS / options.run
@@ -94,11 +102,9 @@ def run(options: argparse.Namespace) -> None:
         Clusters(Path(directory)) as clusters,
     ):
         taking = Run(plan, results, clusters)
-        if folder.exists() and not taking.left():
-            before = folder.with_name(f"{folder.name}-before")
-            shutil.rmtree(before, ignore_errors=True)
-            folder.rename(before)
-            say(f"{folder.name} is complete: kept as {before.name}, and begun anew")
+        is_complete = not options.only and not taking.left()
+        if folder.exists() and (options.fresh or is_complete):
+            put_aside(folder)
         say(f"{len(taking.left())} turns are left")
         if options.limit and "limits" not in results.facts():
             results.add_facts({"limits": _limits(directory)})
@@ -131,6 +137,7 @@ def main() -> None:
     runs.add_argument("--warm-gb", type=float, default=3.0)
     runs.add_argument("--no-limit", dest="limit", action="store_false")
     runs.add_argument("--run", default="latest", help="its name")
+    runs.add_argument("--fresh", action="store_true", help="do not go on with the one before")
     runs.add_argument("--dir", help="where clusters live; a directory of its own is made in it")
     runs.add_argument("--out", help="where the table and plots go; none: not written")
     shown = commands.add_parser("render", help="write table and plots of what was measured")

@@ -21,6 +21,7 @@ mpl.use("Agg")
 mpl.rcParams["svg.hashsalt"] = "ottla"
 
 from matplotlib import pyplot  # noqa: E402  (after the choice of what draws)
+from matplotlib.ticker import FuncFormatter  # noqa: E402
 
 COLOURS: Final = {
     "ottla-pagecache": "#3b6fb6",
@@ -58,9 +59,13 @@ def ratios(results: Results, folder: Path) -> None:
         return
     figure, axes = pyplot.subplots(figsize=(10, 1.2 + 0.32 * len(rows)))
     names = [name for name, _, _ in reversed(rows)]
-    axes.barh(names, [better for _, better, _ in reversed(rows)],
-              color=[COLOURS[variant] for _, _, variant in reversed(rows)])  # fmt: skip
+    # From 1 on, to either side.
+    widths = [better - 1 for _, better, _ in reversed(rows)]
+    axes.barh(names, widths, left=1, color=[COLOURS[variant] for _, _, variant in reversed(rows)])
     axes.set_xscale("log")
+    for axis in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+        axis(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.margins(y=0.01)
     axes.axvline(1, color="#333", linewidth=1)
     axes.set_xlabel("times as good as Apache Kafka in the same rounds (median; log scale)")
     axes.tick_params(labelsize=8)

@@ -153,15 +153,16 @@ def _followed(scene: _Scene, span: Span) -> Iterator[Place]:
 def _stays(scene: _Scene, span: Span) -> int:
     judged, (node,) = 0, span.targets
     until_ns = min(span.end_ns + _S, scene.end_ns)
-    if scene.book.starving.during(span.begin_ns, until_ns):
-        return 0
+    is_starved = scene.book.starving.during(span.begin_ns, until_ns)
     for place in _followed(scene, span):
-        judged += 1
         out = [one for one in _changes(scene, place, span.begin_ns, until_ns) if node in one.lost]
+        if not out or not is_starved:
+            judged += 1
         if out:
             took_s = (span.end_ns - span.begin_ns) / _S
             sentence = f"node {node} hung for {took_s:.2f} s and was taken out of {place}"
-            scene.book.too_often(sentence, span.begin_ns, until_ns)
+            # Who has no processor is behind for longer than it hung: others must show it.
+            (scene.book.counted if is_starved else scene.book.broken).add(sentence)
     return judged
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 from html import escape
 from typing import Final
 
-from ottla.chaos.evidence import Outcome
+from ottla.chaos.checkers.starving import Starving
+from ottla.chaos.evidence import Evidence, Outcome
 from ottla.chaos.report import tables
 from ottla.chaos.report.drawing import count, milliseconds, seconds
 from ottla.chaos.report.judgement import Judgement
@@ -161,6 +162,16 @@ def _numbers(judgement: Judgement) -> str:
     )
 
 
+def _processors(evidence: Evidence) -> str:
+    """Return how much of them the run had to share."""
+    loads = evidence.loads
+    if not loads:
+        return "nobody looked who had them"
+    others = sum(one.others for one in loads) / len(loads)
+    starved = Starving(loads).share
+    return f"{others:.0%} were taken by others, and {starved:.0%} of the time was starved"
+
+
 def _surroundings(judgement: Judgement) -> str:
     evidence = judgement.evidence
     facts = evidence.facts
@@ -173,6 +184,7 @@ def _surroundings(judgement: Judgement) -> str:
         ("events", count(len(evidence.events))),
         ("trace of nodes", trace),
         ("final reads", count(len(evidence.finals))),
+        ("processors", _processors(evidence)),
         *facts.machine.items(),
     )
     topics = (

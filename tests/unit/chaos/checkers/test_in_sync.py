@@ -117,8 +117,14 @@ def test_a_pause_that_is_neither_short_nor_long_says_nothing() -> None:
     assert ruling(hung(1.0, 2.0, -1)) is Ruling.NOT_JUDGED
 
 
-def test_a_starved_machine_may_be_late_and_what_hangs_shortly_is_not_judged_there() -> None:
-    assert ruling(starved(hung(1.0, 4.0, 3.5))) is Ruling.NOT_JUDGED
+def test_a_starved_machine_may_be_late_to_take_somebody_out() -> None:
+    assert ruling(starved(hung(1.0, 4.0, 2.2))) is Ruling.HELD
+    assert ruling(starved(hung(1.0, 4.0, 3.5))) is Ruling.COUNTED
+    assert ruling(starved(hung(1.0, 4.0, -1))) is Ruling.NOT_JUDGED
+
+
+def test_on_a_starved_machine_who_hung_shortly_and_is_out_says_nothing() -> None:
+    assert ruling(starved(hung(1.0, 4.0, 2.2, is_out_early=True))) is Ruling.NOT_JUDGED
 
 
 # ── Losses, changes, fences ───────────────────────────────────────────────────────────────────

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from ottla.chaos.evidence import Outcome
+from ottla.chaos.checkers.rows import ROWS
+from ottla.chaos.evidence import Load, Outcome
 from ottla.chaos.history import Kind
 from ottla.chaos.report.documents import render_json, render_junit
 from ottla.chaos.report.judgement import Judgement, judge_run
@@ -49,6 +51,15 @@ def test_a_run_that_keeps_every_promise_has_passed() -> None:
     assert "nothing is broken" in page
     assert "abacus" in page
     assert "✗" not in page
+
+
+def test_the_page_says_how_much_of_the_processors_others_had() -> None:
+    story = _good()
+    assert "nobody looked who had them" in render_page(_judged(story))
+    loads = [Load(0, 1, 0.0, 0.5, 0.0), Load(1, 2, 0.5, 0.1, 0.0)]
+    story.evidence = replace(story.evidence, loads=loads)
+    told = "30% were taken by others, and 50% of the time was starved"
+    assert told in render_page(_judged(story))
 
 
 def test_a_broken_promise_stands_at_the_top_with_its_evidence() -> None:
@@ -100,7 +111,7 @@ def test_the_page_of_a_long_run_stays_small() -> None:
 def test_json_has_all_verdicts_and_numbers() -> None:
     told = json.loads(render_json(_judged(_lossy())))
     assert told["outcome"] == "failed"
-    assert len(told["verdicts"]) == 34
+    assert len(told["verdicts"]) == len(ROWS)
     assert told["counts"]["send ok"] == 201
     assert [fault["fault"] for fault in told["faults"]] == ["kill"]
     assert told["command"] == "pytest"
@@ -109,7 +120,7 @@ def test_json_has_all_verdicts_and_numbers() -> None:
 def test_junit_has_a_test_for_each_promise_and_one_for_the_run() -> None:
     root = ElementTree.fromstring(render_junit(_judged(_lossy())))
     cases = root.findall("testcase")
-    assert len(cases) == int(root.attrib["tests"]) == 35
+    assert len(cases) == int(root.attrib["tests"]) == len(ROWS) + 1
     assert len(root.findall("testcase/failure")) == int(root.attrib["failures"]) >= 2
     assert len(root.findall("testcase/skipped")) == int(root.attrib["skipped"])
 
