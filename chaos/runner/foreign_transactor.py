@@ -98,7 +98,7 @@ class ForeignTransactor(ForeignClient):
         """Take over the transactional id; return whether that came to something."""
         while not self._over.is_set():
             try:
-                _within(producer.init_transactions, _STEP_S)
+                within(producer.init_transactions, _STEP_S)
             except StuckError:
                 return False
             except KafkaException as error:
@@ -157,7 +157,7 @@ class ForeignTransactor(ForeignClient):
             self._poll()
             offsets = [TopicPartition(*at, one) for at, one in self._notes.reached.items()]
             whose = self._consumer.consumer_group_metadata()
-            _within(producer.send_offsets_to_transaction, offsets, whose, _STEP_S)
+            within(producer.send_offsets_to_transaction, offsets, whose, _STEP_S)
         return True
 
     def _send(self, producer: Any, lane: int, place: Place) -> None:
@@ -186,7 +186,7 @@ class ForeignTransactor(ForeignClient):
         index, end_s = self._notes.begin_end(commit=True), now_s() + _END_S
         while True:
             try:
-                _within(producer.commit_transaction, _STEP_S)
+                within(producer.commit_transaction, _STEP_S)
             except StuckError:
                 self._notes.end(index, Kind.UNKNOWN, _STUCK)
                 return False
@@ -206,7 +206,7 @@ class ForeignTransactor(ForeignClient):
         self._notes.positions = None
         while True:
             try:
-                _within(producer.abort_transaction, _STEP_S)
+                within(producer.abort_transaction, _STEP_S)
             except StuckError:
                 self._notes.end(index, Kind.UNKNOWN, _STUCK)
                 return False
@@ -264,7 +264,7 @@ class ForeignCommittedReader(ForeignClient):
             consumer.close()
 
 
-def _within(step: Callable[..., object], *args: object) -> None:
+def within(step: Callable[..., object], *args: object, stuck_s: float = _STUCK_S) -> None:
     """Do a step, and raise what it raises; or `StuckError`, and leave it to itself."""
     ended: SimpleQueue[BaseException | None] = SimpleQueue()
 
@@ -278,7 +278,7 @@ def _within(step: Callable[..., object], *args: object) -> None:
 
     threading.Thread(target=run, name="step", daemon=True).start()
     try:
-        error = ended.get(timeout=_STUCK_S)
+        error = ended.get(timeout=stuck_s)
     except Empty:
         raise StuckError from None
     if error is not None:
