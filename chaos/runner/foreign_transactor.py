@@ -8,13 +8,19 @@ What the library says of a commit is believed if it is success. Any other answer
 attempt that was taken: then nobody knows. A transaction that was never asked to be committed is
 surely aborted, whatever became of its abort.
 
+The library does not always keep its own time-outs: librdkafka 2.16 was seen to wait for ever in
+`send_offsets_to_transaction` when a node had been away. So every step is done by a thread that can
+be left behind, with the instance that is stuck.
+
 Not here: our own client (`own_transactor.py`), what is written down (`transaction_notes.py`).
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -37,11 +43,18 @@ from ottla.chaos.transactions import Fate, TransactionDraw, transactions
 from ottla.chaos.workload import ProcessPlan
 
 _STEP_S: Final = 3.0
+# A step that takes longer than this is stuck in the library.
+_STUCK_S: Final = 6.0
 _FLUSH_S: Final = 6.0
 # How long it asks for the end of a transaction.
 _END_S: Final = 12.0
 _POLL_S: Final = 0.15
 _PAUSE_S: Final = 0.2
+_STUCK: Final = "STUCK"
+
+
+class StuckError(Exception):
+    """A call into the library does not come back, in spite of its time-out."""
 
 
 class ForeignTransactor(ForeignClient):
@@ -85,7 +98,9 @@ class ForeignTransactor(ForeignClient):
         """Take over the transactional id; return whether that came to something."""
         while not self._over.is_set():
             try:
-                producer.init_transactions(_STEP_S)
+                within(producer.init_transactions, _STEP_S)
+            except StuckError:
+                return False
             except KafkaException as error:
                 self._over.wait(_PAUSE_S)
                 if not error.args[0].retriable():
@@ -116,6 +131,8 @@ class ForeignTransactor(ForeignClient):
             is_whole = self._fill(producer, draw)
         except KafkaException:
             is_whole = False
+        except StuckError:
+            return False
         if not is_whole:
             return self._abort(producer)
         match draw.fate:
@@ -140,7 +157,7 @@ class ForeignTransactor(ForeignClient):
             self._poll()
             offsets = [TopicPartition(*at, one) for at, one in self._notes.reached.items()]
             whose = self._consumer.consumer_group_metadata()
-            producer.send_offsets_to_transaction(offsets, whose, _STEP_S)
+            within(producer.send_offsets_to_transaction, offsets, whose, _STEP_S)
         return True
 
     def _send(self, producer: Any, lane: int, place: Place) -> None:
@@ -169,7 +186,10 @@ class ForeignTransactor(ForeignClient):
         index, end_s = self._notes.begin_end(commit=True), now_s() + _END_S
         while True:
             try:
-                producer.commit_transaction(_STEP_S)
+                within(producer.commit_transaction, _STEP_S)
+            except StuckError:
+                self._notes.end(index, Kind.UNKNOWN, _STUCK)
+                return False
             except KafkaException as failure:
                 error = failure.args[0]
                 if error.retriable() and now_s() < end_s:
@@ -186,7 +206,10 @@ class ForeignTransactor(ForeignClient):
         self._notes.positions = None
         while True:
             try:
-                producer.abort_transaction(_STEP_S)
+                within(producer.abort_transaction, _STEP_S)
+            except StuckError:
+                self._notes.end(index, Kind.UNKNOWN, _STUCK)
+                return False
             except KafkaException as failure:
                 error = failure.args[0]
                 if error.retriable() and now_s() < end_s and not self._over.is_set():
@@ -239,6 +262,27 @@ class ForeignCommittedReader(ForeignClient):
                 poll_committed(consumer, self._recorder, name, _POLL_S)
         finally:
             consumer.close()
+
+
+def within(step: Callable[..., object], *args: object, stuck_s: float = _STUCK_S) -> None:
+    """Do a step, and raise what it raises; or `StuckError`, and leave it to itself."""
+    ended: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            step(*args)
+        except BaseException as error:  # noqa: BLE001  (raised by whoever waits)
+            ended.put(error)
+        else:
+            ended.put(None)
+
+    threading.Thread(target=run, name="step", daemon=True).start()
+    try:
+        error = ended.get(timeout=stuck_s)
+    except Empty:
+        raise StuckError from None
+    if error is not None:
+        raise error
 
 
 def new_reader(bootstrap: str, name: str, group: str) -> Any:

@@ -9,7 +9,7 @@ Not here: running them (`broken_node.py`, `test_mutations.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.node.groups.group import Group
@@ -19,7 +19,7 @@ from ottla.node.groups.writing import as_group_error, code_of
 from ottla.node.kafka import leading
 from ottla.node.transactions.ledger import Ledger as TransactionLedger
 from ottla.node.transactions.transaction import Transaction
-from ottla.node.transactions.words import Told, WriteValue
+from ottla.node.transactions.words import OLD_CLIENT
 from ottla.proto.errors import ErrorCode, RequestError, StorageError
 from ottla.proto.ids import Offset
 from ottla.replication.transactions import Transactions
@@ -130,16 +130,12 @@ def forget_markers(patch: Any) -> None:
 
 def keep_the_epoch(patch: Any) -> None:
     """KIP-890: a producer goes on with the epoch of the transaction that has ended."""
-    decide = Transaction._decide
+    end = Transaction.end
 
-    def decide_without(one: Transaction, now_ms: int, **more: Any) -> Any:
-        decision = decide(one, now_ms, **more)
-        if isinstance(decision, WriteValue):
-            value = replace(decision.value, producer_epoch=one.value.producer_epoch)
-            return WriteValue(value, Told(*value.holder) if decision.answer != Told() else Told())
-        return decision
+    def end_as_before(one: Transaction, *args: Any, **more: Any) -> Any:
+        return end(one, *args, **{**more, "version": OLD_CLIENT})
 
-    patch.setattr(Transaction, "_decide", decide_without)
+    patch.setattr(Transaction, "end", end_as_before)
 
 
 # What was acknowledged or shown is gone, has changed, or differs between copies.
