@@ -35,6 +35,8 @@ _DECIDING: Final = b"python_streaming_sink_runner"
 _COMMITTING: Final = "PythonStreamingWrite.commit"
 # What stands near the end of the threads that a JVM tells of.
 _DUMPED: Final = "JNI global refs"
+# A JVM that is killed soon need not compile itself well.
+QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # So long after a kill the log has told of it.
 _TOLD_S: Final = 0.5
 

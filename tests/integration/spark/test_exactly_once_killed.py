@@ -21,7 +21,7 @@ from ottla.clients.spark.decisions import Claim
 from ottla.clients.spark.options import read_sink_options
 from ottla.proto.ids import TopicPartition
 from tests.integration.nodes import wait_until
-from tests.integration.spark.pipeline_process import PipelineProcess
+from tests.integration.spark.pipeline_process import QUICK_JVM, PipelineProcess
 from tests.interop.broker import start_broker
 from tests.interop.kafka import class_path, missing_tools
 
@@ -38,6 +38,7 @@ SETTINGS = {
     "transaction.two.phase.commit.enable": "true",
 }
 PREFIX = "once"
+CONF = {"spark.driver.extraJavaOptions": QUICK_JVM}
 FILE = """
 [pipeline]
 name = "once"
@@ -81,7 +82,7 @@ def _results(bootstrap: str) -> Counter[int]:
 
 def _live_and_die(file: Path, log: Path, admin: Admin) -> int:
     """Kill the workers of a batch, and the driver of a later one, while tasks write."""
-    process = PipelineProcess(file, log, url="local[2,16]", conf={})
+    process = PipelineProcess(file, log, url="local[2,16]", conf=CONF)
 
     def is_writing() -> bool:
         return not process.is_running or bool(admin.list_transactions(states=["Ongoing"]))
@@ -120,7 +121,7 @@ def test_every_result_is_there_once_though_tasks_and_drivers_are_killed(tmp_path
             path.write_text(FILE.format(bootstrap=broker.address, trigger=trigger, batch=BATCH))
         with Admin(address) as admin:
             killed = sum(_live_and_die(file, log, admin) for _ in range(DRIVERS))
-        process = PipelineProcess(last, log, url="local[2,16]", conf={})
+        process = PipelineProcess(last, log, url="local[2,16]", conf=CONF)
         try:
             process.wait_until_done(DEADLINE_S)
         finally:

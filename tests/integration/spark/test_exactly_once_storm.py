@@ -31,7 +31,7 @@ from ottla.clients.spark.decisions import driver_id
 from ottla.proto.ids import TopicPartition
 from tests.integration.clusters import RunningCluster, running_cluster
 from tests.integration.nodes import wait_until
-from tests.integration.spark.pipeline_process import PipelineProcess
+from tests.integration.spark.pipeline_process import QUICK_JVM, PipelineProcess
 from tests.integration.transactions.ledger_clients import coordinator_of
 from tests.portion import portion
 
@@ -52,6 +52,8 @@ QUERIES = {"topic_out"}
 URL = "local-cluster[2,1,1024]"
 CONF = {
     "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": QUICK_JVM,
+    "spark.executor.extraJavaOptions": QUICK_JVM,
     "spark.task.maxFailures": "16",
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",

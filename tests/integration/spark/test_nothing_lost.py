@@ -28,7 +28,7 @@ from ottla.clients.producer.client import Producer
 from ottla.proto.ids import TopicPartition
 from tests.integration.clusters import RunningCluster, running_cluster
 from tests.integration.nodes import wait_until
-from tests.integration.spark.pipeline_process import PipelineProcess
+from tests.integration.spark.pipeline_process import QUICK_JVM, PipelineProcess
 from tests.portion import portion
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -42,7 +42,7 @@ BATCH = 1_000
 LAST_BATCH = 20_000
 # So often may a task fail before its query does.
 URL = "local[2,16]"
-CONF = {"spark.driver.memory": "1g"}
+CONF = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": QUICK_JVM}
 DEADLINE_S = 600.0
 QUERIES = {"topic_out", "lake_out"}
 
