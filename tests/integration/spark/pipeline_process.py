@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -44,8 +44,18 @@ _TOLD_S: Final = 0.5
 class PipelineProcess:
     """One run of a pipeline, from its start to its end by itself or by the test."""
 
-    def __init__(self, file: Path, log: Path, *, url: str, conf: dict[str, str]) -> None:
+    def __init__(
+        self,
+        file: Path,
+        log: Path,
+        *,
+        url: str,
+        conf: dict[str, str],
+        elsewhere: Sequence[int] = (),
+    ) -> None:
         self._log: Final = log
+        # Processes below which tasks run, if that is not the driver.
+        self._elsewhere: Final = tuple(elsewhere)
         # Processes that stand still, and would for ever.
         self._frozen: Final = set[int]()
         settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
@@ -128,16 +138,15 @@ class PipelineProcess:
         self._signal(self._frozen, signal.SIGKILL)
         self._frozen.clear()
 
-    def freeze_a_task(self) -> bool:
-        """Let one Python that works for a task stand still; return whether there was one.
+    def freeze_tasks_below(self, top: int) -> int:
+        """Let every Python that works for tasks below a process stand still; return how many.
 
-        The others of its stage go on: Spark sees one that is slow.
+        Tasks that are there now, or come there, are slow in the eyes of Spark.
         """
-        lines = self._descendants()
-        tasks = [pid for pid in self._workers() if _TASKS in lines[pid][1]]
-        self._signal(tasks[:1], signal.SIGSTOP)
-        self._frozen.update(tasks[:1])
-        return bool(tasks)
+        found = {pid for pid, (_, line) in _family([top]).items() if _TASKS in line}
+        self._signal(found, signal.SIGSTOP)
+        self._frozen.update(found)
+        return len(found)
 
     def thaw(self) -> None:
         self._signal(self._frozen, signal.SIGCONT)
@@ -189,25 +198,8 @@ class PipelineProcess:
         return [pid for pid in daemons if lines[pid][0] in daemons]
 
     def _descendants(self) -> dict[int, tuple[int, bytes]]:
-        """Return parent and command of this process and of every one below it."""
-        found, children = dict[int, tuple[int, bytes]](), dict[int, list[int]]()
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-                line = (entry / "cmdline").read_bytes()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            pid = int(entry.name)
-            found[pid] = (parent, line)
-            children.setdefault(parent, []).append(pid)
-        ours, waiting = set[int](), [self._process.pid]
-        while waiting:
-            one = waiting.pop()
-            ours.add(one)
-            waiting += children.get(one, [])
-        return {pid: told for pid, told in found.items() if pid in ours}
+        """Return parent and command of every process of this run."""
+        return _family([self._process.pid, *self._elsewhere])
 
     def _told_of_hang(self) -> str:
         return f"{self._tail()}\n--- its threads:\n{self._threads()}"
@@ -228,3 +220,25 @@ class PipelineProcess:
 
     def _tail(self) -> str:
         return "\n".join(self.text.splitlines()[-_TAIL_LINES:])
+
+
+def _family(tops: Sequence[int]) -> dict[int, tuple[int, bytes]]:
+    """Return parent and command of these processes and of every one below them."""
+    found, children = dict[int, tuple[int, bytes]](), dict[int, list[int]]()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            line = (entry / "cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        pid = int(entry.name)
+        found[pid] = (parent, line)
+        children.setdefault(parent, []).append(pid)
+    ours, waiting = set[int](), list(tops)
+    while waiting:
+        one = waiting.pop()
+        ours.add(one)
+        waiting += children.get(one, [])
+    return {pid: told for pid, told in found.items() if pid in ours}
