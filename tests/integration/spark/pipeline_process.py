@@ -33,6 +33,7 @@ _TASKS: Final = b"pyspark.worker"
 _DECIDING: Final = b"python_streaming_sink_runner"
 # Where a thread of the driver stands that has the reports of all tasks of a batch.
 _COMMITTING: Final = "PythonStreamingWrite.commit"
+_ASK_EVERY_S: Final = 0.2
 # What stands near the end of the threads that a JVM tells of.
 _DUMPED: Final = "JNI global refs"
 # A JVM that is killed soon need not compile itself well.
@@ -152,23 +153,31 @@ class PipelineProcess:
         self._signal(self._frozen, signal.SIGCONT)
         self._frozen.clear()
 
-    def kill_driver_before_it_commits(self) -> None:
-        """Kill it when every task of a batch has reported, and the sink has not decided it yet.
+    def kill_driver_at_commit(self, *, in_the_middle: bool) -> None:
+        """Kill it when every task of a batch has reported, and Spark does not know it committed.
 
-        The Python that decides stands still; so when the driver waits for it, nothing is decided,
-        or a part of it.
+        The Python that decides stands still, and then the driver waits for it. It is stopped in the
+        middle of a decision, wherever that is, or before it has begun one.
         """
 
-        def waits_to_commit() -> bool:
+        def is_committing() -> bool:
             self.require_running()
-            lines = self._descendants()
-            deciding = {pid for pid, (_, line) in lines.items() if _DECIDING in line}
-            self._signal(deciding - self._frozen, signal.SIGSTOP)
-            self._frozen.update(deciding)
+            # It tells a lot, and stands still meanwhile.
+            time.sleep(_ASK_EVERY_S)
             return _COMMITTING in self._threads()
 
+        def stands() -> bool:
+            self.thaw()
+            if in_the_middle and not is_committing():
+                return False
+            lines = self._descendants()
+            self._frozen.update(pid for pid, (_, line) in lines.items() if _DECIDING in line)
+            self._signal(self._frozen, signal.SIGSTOP)
+            return bool(self._frozen) and is_committing() is in_the_middle
+
         try:
-            wait_until(waits_to_commit, BATCH_DEADLINE_S, "the driver is about to commit")
+            wait_until(stands, BATCH_DEADLINE_S, "who decides stands still")
+            wait_until(is_committing, BATCH_DEADLINE_S, "the driver is about to commit")
         except TimeoutError as error:
             error.add_note(self._tail())
             raise
@@ -206,12 +215,18 @@ class PipelineProcess:
 
     def _threads(self) -> str:
         """Return what the threads of the driver do: a JVM tells that on SIGQUIT."""
-        told = len(self.text)
+        begin = self._log.stat().st_size
+
+        def told() -> str:
+            with self._log.open("rb") as log:
+                log.seek(begin)
+                return log.read().decode(errors="replace")
+
         lines = self._descendants()
         self._signal([pid for pid, (_, line) in lines.items() if _DRIVER in line], signal.SIGQUIT)
         with suppress(TimeoutError):
-            wait_until(lambda: _DUMPED in self.text[told:], END_DEADLINE_S, "the threads are told")
-        return self.text[told:]
+            wait_until(lambda: _DUMPED in told(), END_DEADLINE_S, "the threads are told")
+        return told()
 
     def _signal(self, pids: Iterable[int], what: signal.Signals) -> None:
         for pid in pids:
