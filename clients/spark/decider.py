@@ -30,6 +30,7 @@ from ottla.clients.admin.transactions import TERMINATED_TIMEOUT_MS
 from ottla.clients.clock import now_ms
 from ottla.clients.consumer.sync_consumer import Consumer
 from ottla.clients.errors import ProducerFencedError, TransactionUnknownError
+from ottla.clients.metadata import TopicInfo
 from ottla.clients.producer.client import Producer
 from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.clients.spark.decisions import (
@@ -280,7 +281,11 @@ class Decider:
         LOG.info("%s was left, and is aborted if it was open.", name)
 
     def _make_topic(self) -> None:
-        topic = NewTopic(self._where.topic, 1, None, dict(_BOOK_CONFIGS))
+        name = self._where.topic
+        if isinstance(self._admin.describe_topics([name])[name], TopicInfo):
+            # With each batch but the first: the controller need not be asked.
+            return
+        topic = NewTopic(name, 1, None, dict(_BOOK_CONFIGS))
         (outcome,) = self._admin.create_topics([topic]).values()
         refusal = outcome if isinstance(outcome, RequestError) else None
         if refusal is not None and refusal.code is not ErrorCode.TOPIC_ALREADY_EXISTS:

@@ -112,7 +112,8 @@ def write_report(stage: Stage, views: Views, clicks: int, broken: int) -> None:
     write_page(
         stage.out / "report.html",
         "Clickstream",
-        f"<p>{clicks} clicks, {broken} records that were broken.</p>",
+        f"<p>{clicks} clicks, {broken} records that were broken. A minute is counted when it is "
+        f"over: {clicks - sum(totals.values()):.0f} clicks are in minutes that are still open.</p>",
         lines("Views by page", "minute", drawn),
         bars("Views by page in all", totals),
     )

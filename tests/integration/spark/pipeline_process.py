@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -33,9 +33,10 @@ _TASKS: Final = b"pyspark.worker"
 _DECIDING: Final = b"python_streaming_sink_runner"
 # Where a thread of the driver stands that has the reports of all tasks of a batch.
 _COMMITTING: Final = "PythonStreamingWrite.commit"
+_ASK_EVERY_S: Final = 0.2
 # What stands near the end of the threads that a JVM tells of.
 _DUMPED: Final = "JNI global refs"
-# A JVM that is killed soon need not compile itself well: that takes half of the time of its start.
+# A JVM that is killed soon need not compile itself well.
 QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # So long after a kill the log has told of it.
 _TOLD_S: Final = 0.5
@@ -44,8 +45,18 @@ _TOLD_S: Final = 0.5
 class PipelineProcess:
     """One run of a pipeline, from its start to its end by itself or by the test."""
 
-    def __init__(self, file: Path, log: Path, *, url: str, conf: dict[str, str]) -> None:
+    def __init__(
+        self,
+        file: Path,
+        log: Path,
+        *,
+        url: str,
+        conf: dict[str, str],
+        elsewhere: Sequence[int] = (),
+    ) -> None:
         self._log: Final = log
+        # Processes below which tasks run, if that is not the driver.
+        self._elsewhere: Final = tuple(elsewhere)
         # Processes that stand still, and would for ever.
         self._frozen: Final = set[int]()
         settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
@@ -128,38 +139,45 @@ class PipelineProcess:
         self._signal(self._frozen, signal.SIGKILL)
         self._frozen.clear()
 
-    def freeze_a_task(self) -> bool:
-        """Let one Python that works for a task stand still; return whether there was one.
+    def freeze_tasks_below(self, top: int) -> int:
+        """Let every Python that works for tasks below a process stand still; return how many.
 
-        The others of its stage go on: Spark sees one that is slow.
+        Tasks that are there now, or come there, are slow in the eyes of Spark.
         """
-        lines = self._descendants()
-        tasks = [pid for pid in self._workers() if _TASKS in lines[pid][1]]
-        self._signal(tasks[:1], signal.SIGSTOP)
-        self._frozen.update(tasks[:1])
-        return bool(tasks)
+        found = {pid for pid, (_, line) in _family([top]).items() if _TASKS in line}
+        self._signal(found, signal.SIGSTOP)
+        self._frozen.update(found)
+        return len(found)
 
     def thaw(self) -> None:
         self._signal(self._frozen, signal.SIGCONT)
         self._frozen.clear()
 
-    def kill_driver_before_it_commits(self) -> None:
-        """Kill it when every task of a batch has reported, and the sink has not decided it yet.
+    def kill_driver_at_commit(self, *, in_the_middle: bool) -> None:
+        """Kill it when every task of a batch has reported, and Spark does not know it committed.
 
-        The Python that decides stands still; so when the driver waits for it, nothing is decided,
-        or a part of it.
+        The Python that decides stands still, and then the driver waits for it. It is stopped in the
+        middle of a decision, wherever that is, or before it has begun one.
         """
 
-        def waits_to_commit() -> bool:
+        def is_committing() -> bool:
             self.require_running()
-            lines = self._descendants()
-            deciding = {pid for pid, (_, line) in lines.items() if _DECIDING in line}
-            self._signal(deciding - self._frozen, signal.SIGSTOP)
-            self._frozen.update(deciding)
+            # It tells a lot, and stands still meanwhile.
+            time.sleep(_ASK_EVERY_S)
             return _COMMITTING in self._threads()
 
+        def stands() -> bool:
+            self.thaw()
+            if in_the_middle and not is_committing():
+                return False
+            lines = self._descendants()
+            self._frozen.update(pid for pid, (_, line) in lines.items() if _DECIDING in line)
+            self._signal(self._frozen, signal.SIGSTOP)
+            return bool(self._frozen) and is_committing() is in_the_middle
+
         try:
-            wait_until(waits_to_commit, BATCH_DEADLINE_S, "the driver is about to commit")
+            wait_until(stands, BATCH_DEADLINE_S, "who decides stands still")
+            wait_until(is_committing, BATCH_DEADLINE_S, "the driver is about to commit")
         except TimeoutError as error:
             error.add_note(self._tail())
             raise
@@ -189,37 +207,26 @@ class PipelineProcess:
         return [pid for pid in daemons if lines[pid][0] in daemons]
 
     def _descendants(self) -> dict[int, tuple[int, bytes]]:
-        """Return parent and command of this process and of every one below it."""
-        found, children = dict[int, tuple[int, bytes]](), dict[int, list[int]]()
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-                line = (entry / "cmdline").read_bytes()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            pid = int(entry.name)
-            found[pid] = (parent, line)
-            children.setdefault(parent, []).append(pid)
-        ours, waiting = set[int](), [self._process.pid]
-        while waiting:
-            one = waiting.pop()
-            ours.add(one)
-            waiting += children.get(one, [])
-        return {pid: told for pid, told in found.items() if pid in ours}
+        """Return parent and command of every process of this run."""
+        return _family([self._process.pid, *self._elsewhere])
 
     def _told_of_hang(self) -> str:
         return f"{self._tail()}\n--- its threads:\n{self._threads()}"
 
     def _threads(self) -> str:
         """Return what the threads of the driver do: a JVM tells that on SIGQUIT."""
-        told = len(self.text)
+        begin = self._log.stat().st_size
+
+        def told() -> str:
+            with self._log.open("rb") as log:
+                log.seek(begin)
+                return log.read().decode(errors="replace")
+
         lines = self._descendants()
         self._signal([pid for pid, (_, line) in lines.items() if _DRIVER in line], signal.SIGQUIT)
         with suppress(TimeoutError):
-            wait_until(lambda: _DUMPED in self.text[told:], END_DEADLINE_S, "the threads are told")
-        return self.text[told:]
+            wait_until(lambda: _DUMPED in told(), END_DEADLINE_S, "the threads are told")
+        return told()
 
     def _signal(self, pids: Iterable[int], what: signal.Signals) -> None:
         for pid in pids:
@@ -228,3 +235,25 @@ class PipelineProcess:
 
     def _tail(self) -> str:
         return "\n".join(self.text.splitlines()[-_TAIL_LINES:])
+
+
+def _family(tops: Sequence[int]) -> dict[int, tuple[int, bytes]]:
+    """Return parent and command of these processes and of every one below them."""
+    found, children = dict[int, tuple[int, bytes]](), dict[int, list[int]]()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            line = (entry / "cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        pid = int(entry.name)
+        found[pid] = (parent, line)
+        children.setdefault(parent, []).append(pid)
+    ours, waiting = set[int](), list(tops)
+    while waiting:
+        one = waiting.pop()
+        ours.add(one)
+        waiting += children.get(one, [])
+    return {pid: told for pid, told in found.items() if pid in ours}

@@ -4,10 +4,12 @@ On three nodes of ours. Rows get a random number and are dealt anew among tasks 
 task that is run again writes other bytes. Five rounds, in each of which
 
   1. Python workers of tasks are killed while they write
-  2. one stands still until Spark has started a second one of its task (speculation)
+  2. those of one machine of Spark stand still, until it has done their tasks on the other
+     (speculation); then they go on
   3. the leader of a partition is killed, and comes back
   4. the coordinator of the driver's transactions is killed, and comes back
-  5. the driver is killed when all tasks of a batch have reported, and before the batch is decided
+  5. the driver is killed when all tasks of a batch have reported: before the batch is decided, or,
+     in every second round, somewhere between that and the last commit
 
 After one of them the nodes forget every id that has no open transaction, before the next driver
 starts. Whoever reads what is committed sees each result once, and those of a key in order.
@@ -22,6 +24,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.chaos.backends.reserved import HOST
 from ottla.clients.admin.answers import NewTopic
 from ottla.clients.admin.blocking import Admin
 from ottla.clients.consumer.sync_consumer import Consumer
@@ -32,6 +35,7 @@ from ottla.proto.ids import TopicPartition
 from tests.integration.clusters import RunningCluster, running_cluster
 from tests.integration.nodes import wait_until
 from tests.integration.spark.pipeline_process import QUICK_JVM, PipelineProcess
+from tests.integration.spark.standalone import Standalone, standalone
 from tests.integration.transactions.ledger_clients import coordinator_of
 from tests.portion import portion
 
@@ -48,10 +52,12 @@ LAST_BATCH = 20_000
 DEADLINE_S = 600.0
 PREFIX = "storm.topic_out"
 QUERIES = {"topic_out"}
-# A cluster of Spark, of two executors with one core each: local[…] has no speculation.
-URL = "local-cluster[2,1,1024]"
 CONF = {
+    "spark.driver.host": HOST,
+    "spark.driver.bindAddress": HOST,
     "spark.driver.memory": "1g",
+    "spark.executor.memory": "700m",
+    "spark.sql.shuffle.partitions": "2",
     "spark.driver.extraJavaOptions": QUICK_JVM,
     "spark.executor.extraJavaOptions": QUICK_JVM,
     "spark.task.maxFailures": "16",
@@ -109,8 +115,11 @@ key = "key"
 class _Storm:
     """The cluster, the pipeline on it, and what is done to them."""
 
-    def __init__(self, place: Path, cluster: RunningCluster, admin: Admin) -> None:
+    def __init__(
+        self, place: Path, cluster: RunningCluster, spark: Standalone, admin: Admin
+    ) -> None:
         self.cluster = cluster
+        self.spark = spark
         self.admin = admin
         self.log = place / "pipeline.log"
         self.log.touch()
@@ -120,7 +129,9 @@ class _Storm:
 
     def start(self, file: Path) -> PipelineProcess:
         conf = {**CONF, "spark.eventLog.dir": self.events.as_uri()}
-        self.process = PipelineProcess(file, self.log, url=URL, conf=conf)
+        self.process = PipelineProcess(
+            file, self.log, url=self.spark.url, conf=conf, elsewhere=self.spark.workers
+        )
         return self.process
 
     def end(self) -> None:
@@ -230,12 +241,12 @@ def _round(storm: _Storm, file: Path, number: int) -> None:
     process.kill_workers()
     process.wait_for_batches(QUERIES)
     storm.wait_until_writing(process)
-    process.freeze_a_task()
+    assert process.freeze_tasks_below(storm.spark.workers[number % len(storm.spark.workers)])
     process.wait_for_batches(QUERIES)
     process.thaw()
     storm.kill_and_restart(storm.leader(number), process)
     storm.kill_and_restart(coordinator_of(storm.cluster, driver_id(PREFIX)), process)
-    process.kill_driver_before_it_commits()
+    process.kill_driver_at_commit(in_the_middle=number % 2 == 1)
 
 
 def test_each_result_is_there_once_though_tasks_drivers_leaders_and_coordinators_are_killed(
@@ -243,7 +254,10 @@ def test_each_result_is_there_once_though_tasks_drivers_leaders_and_coordinators
 ) -> None:
     rounds = portion(ROUNDS)
     records = RECORDS * rounds // ROUNDS
-    with running_cluster(tmp_path / "cluster") as cluster:
+    with (
+        running_cluster(tmp_path / "cluster") as cluster,
+        standalone(tmp_path / "spark") as spark,
+    ):
         address = {"bootstrap.servers": cluster.bootstrap}
         file, last = tmp_path / "storm.toml", tmp_path / "last.toml"
         for path, trigger, batch in (
@@ -254,7 +268,7 @@ def test_each_result_is_there_once_though_tasks_drivers_leaders_and_coordinators
         with Admin(address) as admin:
             admin.create_topics([NewTopic(name, PARTITIONS) for name in ("numbers", "results")])
             _send(cluster.bootstrap, records)
-            storm = _Storm(tmp_path, cluster, admin)
+            storm = _Storm(tmp_path, cluster, spark, admin)
             undecided = forgotten = 0
             try:
                 for number in range(rounds):
@@ -274,12 +288,13 @@ def test_each_result_is_there_once_though_tasks_drivers_leaders_and_coordinators
         numbers = [number for one, number in results if one == key]
         assert numbers == sorted(numbers), f"{key!r} is not in order"
     assert left == []
+    again = storm.log.read_text(errors="replace").count("was written before")
     shown = {"undecided": undecided, "forgotten": forgotten}
     shown |= {"failed": failed // rounds, "speculative": speculative // rounds}
     assert all(shown.values()), f"nothing was shown by some of this: {shown}"
     print(
-        f"{records} results once and in order: {rounds} drivers killed before they decided "
-        f"({undecided} prepared transactions), {rounds} leaders and {rounds} coordinators killed, "
-        f"{failed} attempts of tasks failed, {speculative} were speculative, {forgotten} ids "
-        "forgotten before one restart."
+        f"{records} results once and in order: {rounds} drivers killed between the commits of "
+        f"tasks and of the batch ({undecided} transactions were open, {again} batches decided "
+        f"before), {rounds} leaders and {rounds} coordinators killed, {failed} attempts of tasks "
+        f"failed, {speculative} were speculative, {forgotten} ids forgotten before one restart."
     )
