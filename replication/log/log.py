@@ -287,25 +287,27 @@ class Log:
             if at is None:
                 # Compaction may have emptied the end of a segment: the next one goes on.
                 continue
-            if at.header.next_offset > self.end_of_segment(number):
+            position, header = at
+            end_offset = self.end_of_segment(number)
+            if header.next_offset > end_offset:
                 raise CorruptionError(
-                    f"{segment.path} at {at.position}: a batch at offset {at.header.base_offset}, "
-                    f"and the segment ends at {self.end_of_segment(number)}"
+                    f"{segment.path} at {position}: a batch at offset {header.base_offset}, "
+                    f"and the segment ends at {end_offset}"
                 )
-            if at.header.base_offset >= bound:
+            if header.base_offset >= bound:
                 return None
-            is_whole = self.end_of_segment(number) <= bound
-            limit = segment.size if is_whole else segment.cut_before(bound)[0]
-            size = min(limit - at.position, max(bytes_max, at.header.size))
+            limit = segment.size if end_offset <= bound else segment.cut_before(bound)[0]
+            size = min(limit - position, max(bytes_max, header.size))
             if size <= 0:
                 return None
-            if at.position + size < limit:
+            file = segment.reader()
+            if position + size < limit:
                 # A batch that is cut is sent again, whole: rather end where one is known to begin.
-                border = segment.indexes.offsets.entry_up_to(at.position + size)
-                if border is not None and border.value > at.position:
-                    size = max(border.value - at.position, at.header.size)
-                    segment.remember(border)
-            return LogSlice(segment.reader(), at.position, size, Offset(at.header.base_offset))
+                border = segment.indexes.offsets.entry_up_to(position + size)
+                if border is not None and border.value > position:
+                    size = max(border.value - position, header.size)
+                    segment.remember(border, file)
+            return LogSlice(file, position, size, Offset(header.base_offset))
         return None
 
     def segment_number(self, offset: Offset) -> int:

@@ -53,12 +53,30 @@ def walk(file: File, position: int, end_position: int) -> Iterator[At]:
             if len(window) < HEADER_SIZE:
                 return
         at = At(position, read_header(window, inside))
-        if at.header.batch_length < BATCH_LENGTH_MIN or at.end_position > end_position:
-            return
-        if at.header.base_offset < 0 or at.header.last_offset_delta < 0:
+        if not _is_whole(at, end_position):
             return
         yield at
         position = at.end_position
+
+
+def batch_at(file: File, position: int, end_position: int) -> At | None:
+    """Return the batch that `walk` would yield first, by its header alone."""
+    if position + HEADER_SIZE > end_position:
+        return None
+    found = file.read_at(position, HEADER_SIZE)
+    if len(found) < HEADER_SIZE:
+        return None
+    at = At(position, read_header(found))
+    return at if _is_whole(at, end_position) else None
+
+
+def _is_whole(at: At, end_position: int) -> bool:
+    position, header = at
+    return (
+        BATCH_LENGTH_MIN <= header.batch_length <= end_position - position - LENGTH_END
+        and header.base_offset >= 0
+        and header.last_offset_delta >= 0
+    )
 
 
 class CheckedWalk:

@@ -5,14 +5,13 @@ Not here: finding it (`log.py`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ottla.proto.ids import Offset
 from ottla.replication.storage.ports import File
 
 
-@dataclass(frozen=True, slots=True)
-class LogSlice:
+class LogSlice(NamedTuple):
     """Bytes of one segment, ready for sendfile. The first batch is whole, the last may be cut.
 
     It is cut only where batches are smaller than `index.interval.bytes`, and by less than that.
