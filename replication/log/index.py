@@ -24,9 +24,11 @@ from ottla.replication.log.handles import is_shortage
 from ottla.replication.storage.ports import File, Files
 
 _PAGE: Final = 4096
+# By so many entries a guess may be wrong, and still save half of a search.
+_NEAR: Final = 4
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
-# Makes an `Entry` in half the time: there is one for nearly every batch.
+# Makes an `Entry` in half the time: there is one for nearly every batch and every fetch.
 _new: Final = tuple.__new__
 
 
@@ -96,8 +98,8 @@ class SparseIndex:
     def entry_at(self, slot: int) -> Entry:
         position = slot * self._entry.size
         if position >= self._saved:
-            return Entry._make(self._entry.unpack_from(self._tail, position - self._saved))
-        return Entry._make(self._entry.unpack_from(self._mapped(), position))
+            return _new(Entry, self._entry.unpack_from(self._tail, position - self._saved))
+        return _new(Entry, self._entry.unpack_from(self._mapped(), position))
 
     def floor(self, key: int) -> Entry | None:
         """Return the last entry whose key is at most `key`."""
@@ -207,7 +209,7 @@ def _floor(
             low = middle + 1
         else:
             high = middle
-    return Entry._make(unpack(entries, (low - 1) * width)) if low else None
+    return _new(Entry, unpack(entries, (low - 1) * width)) if low else None
 
 
 def _count_below(
@@ -216,6 +218,15 @@ def _count_below(
     """The same by value: how many lie below. Here comes every fetch that ends inside a segment."""
     unpack, width = entry.unpack_from, entry.size
     low, high = 0, size // width
+    if high > 4 * _NEAR:
+        # Batches of one topic are much alike: if there are so many entries up to the last value,
+        # it is easy to say where this one will be, give or take a few.
+        guess = high * value // max(1, unpack(entries, (high - 1) * width)[1])
+        if _NEAR < guess < high - _NEAR:
+            if unpack(entries, (guess - _NEAR) * width)[1] < value:
+                low = guess - _NEAR + 1
+            if unpack(entries, (guess + _NEAR) * width)[1] >= value:
+                high = guess + _NEAR
     while low < high:
         middle = (low + high) // 2
         if unpack(entries, middle * width)[1] < value:

@@ -272,7 +272,7 @@ class Log:
                 f"{self.name} has offsets {self.start_offset} to {self.end_offset}; "
                 f"{offset} is not among them.",
             )
-        bound = self.end_offset if before is None else min(before, self.end_offset)
+        bound = self.end_offset if before is None or before > self.end_offset else before
         if offset >= bound:
             return None
         try:
@@ -297,7 +297,8 @@ class Log:
             if header.base_offset >= bound:
                 return None
             limit = segment.size if end_offset <= bound else segment.cut_before(bound)[0]
-            size = min(limit - position, max(bytes_max, header.size))
+            first_size = header.size
+            size = min(limit - position, max(bytes_max, first_size))
             if size <= 0:
                 return None
             file = segment.reader()
@@ -305,13 +306,16 @@ class Log:
                 # A batch that is cut is sent again, whole: rather end where one is known to begin.
                 border = segment.indexes.offsets.entry_up_to(position + size)
                 if border is not None and border.value > position:
-                    size = max(border.value - position, header.size)
+                    size = max(border.value - position, first_size)
                     segment.remember(border, file)
             return LogSlice(file, position, size, Offset(header.base_offset))
         return None
 
     def segment_number(self, offset: Offset) -> int:
         """Return which segment would hold `offset`."""
+        if offset >= self.segments[-1].base_offset:
+            # Most readers are near the end.
+            return len(self.segments) - 1
         above = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset)
         return max(0, above - 1)
 
