@@ -37,7 +37,7 @@ from ottla.replication.log.aborted import AbortedTransactions
 from ottla.replication.log.append import Appended, Batch, append_as_follower, append_as_leader
 from ottla.replication.log.handles import Handles, is_shortage
 from ottla.replication.log.segment import Segment
-from ottla.replication.log.slices import LogSlice
+from ottla.replication.log.slices import LogSlice, slice_from
 from ottla.replication.log.state import (
     PartitionState,
     encode_producers,
@@ -297,18 +297,7 @@ class Log:
             if header.base_offset >= bound:
                 return None
             limit = segment.size if end_offset <= bound else segment.cut_before(bound)[0]
-            first_size = header.size
-            size = min(limit - position, max(bytes_max, first_size))
-            if size <= 0:
-                return None
-            file = segment.reader()
-            if position + size < limit:
-                # A batch that is cut is sent again, whole: rather end where one is known to begin.
-                border = segment.indexes.offsets.entry_up_to(position + size)
-                if border is not None and border.value > position:
-                    size = max(border.value - position, first_size)
-                    segment.remember(border, file)
-            return LogSlice(file, position, size, Offset(header.base_offset))
+            return slice_from(segment, at, limit=limit, bytes_max=bytes_max)
         return None
 
     def segment_number(self, offset: Offset) -> int:
