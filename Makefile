@@ -19,7 +19,7 @@ PIPELINE ?=
 
 .PHONY: help
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: install
 install: $(STAMP) ## make .venv with the `ottla` command in it (PYTHON=python3.12 for another Python)

@@ -13,6 +13,7 @@ import cProfile
 import io
 import os
 import pstats
+import time
 import tracemalloc
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -24,6 +25,7 @@ from bench.batches import NOW_MS, Pool, batch_of
 from bench.log_cases import EPOCH, new_log
 from bench.measure import timed
 from bench.raw import in_two
+from ottla.proto.ids import Offset
 from ottla.proto.records.header import CRC_START, LENGTH_END, STAMP_END, TimestampType, stamp
 from ottla.proto.records.validate import BatchLimits, validate_produced
 from ottla.replication.log.log import Log
@@ -97,6 +99,25 @@ def _parts_of(directory: str, pool: Pool) -> tuple[float, float, float, float]:
     os.close(descriptor)
     os.unlink(path)
     return seconds
+
+
+def finding_of(log: Log, size: int, round_count: int) -> float:
+    """Return the µs that finding one piece of a log takes, without sending it; the best round."""
+    return min(_pass_over(log, size) for _ in range(round_count)) * 1e6
+
+
+def _pass_over(log: Log, size: int) -> float:
+    """Return the seconds per piece of one reader that goes through all of a log."""
+    records_per_byte = log.end_offset / log.size_bytes
+    offset, count = log.start_offset, 0
+    start = time.perf_counter()
+    while offset < log.end_offset:
+        found = log.read(offset, bytes_max=size, before=log.end_offset)
+        if found is None:
+            raise SystemExit(f"Nothing at offset {offset}.")
+        offset = Offset(found.first_offset + round(found.size * records_per_byte))
+        count += 1
+    return (time.perf_counter() - start) / count
 
 
 def profile_of_append(directory: str, size: int) -> str:

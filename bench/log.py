@@ -22,7 +22,7 @@ from itertools import product
 from typing import Final
 
 from bench import log_cases as cases
-from bench.anatomy import anatomy_of_append, copies_of, profile_of_append
+from bench.anatomy import anatomy_of_append, copies_of, finding_of, profile_of_append
 from bench.drain import running
 from bench.machine import machine_of
 from bench.measure import (
@@ -146,8 +146,15 @@ def show_time(directory: str, round_count: int) -> list[dict[str, object]]:
     heading = ["µs of one append", "all", "pwritev", "CRC-32C", "validation", "the rest"]
     print(table(heading, [[size_name(row.size), *row.cells()] for row in rows]))
     print()
+    with cases.readable_log(directory) as log:
+        found = {size: finding_of(log, size, round_count) for size in READ_SIZES}
+    pieces = [[size_name(size), f"{taken:.1f}"] for size, taken in found.items()]
+    print(table(["µs of finding a piece, without sending it", "best"], pieces))
+    print()
     print(profile_of_append(directory, SIZES[0]))
-    return [row.facts() for row in rows]
+    return [row.facts() for row in rows] + [
+        {"piece": size, "finding_us": round(taken, 2)} for size, taken in found.items()
+    ]
 
 
 def main() -> None:

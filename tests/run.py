@@ -1,8 +1,8 @@
 """Runs the checks of `make check` and `make test` and ends in one line that a person can read.
 
 Every step runs even if another one failed, so that one run tells everything. The checks that need
-no test run beside the tests, and each is told when it ends: one that passes takes one line; the
-output of one that fails is shown in full, and so is pytest's own.
+no test, and the tests of Spark, run beside the other tests, and each is told when it ends: one that
+passes takes one line; the output of one that fails is shown in full, and so is pytest's own.
 
 Not here: what a step means (`pyproject.toml`, `tests/README.md`), and the targets that need more
 than Python (`make interop`, `make containers`, `make crash`).
@@ -27,10 +27,9 @@ QUICK_FOLDERS: Final = ("tests/tidy", "tests/unit", "tests/scripts")
 SPARK_FOLDER: Final = "tests/integration/spark"
 WITHOUT_MORE: Final = "not interop and not long and not containers and not transactions"
 _WORKERS_MAX: Final = 4
-# Two for each core: tests of clusters wait for much of their time. A file stays with one worker:
-# its tests may share a node.
+# Two for each core: tests of clusters wait for much of their time. What each gets: `schedule.py`.
 _COUNT_OF_WORKERS: Final = min(_WORKERS_MAX, 2 * (os.cpu_count() or 1))
-WORKERS: Final = ("-n", str(_COUNT_OF_WORKERS), "--dist", "loadfile")
+WORKERS: Final = ("-n", str(_COUNT_OF_WORKERS), "--dist", "loadscope")
 # "812 passed, 3 skipped in 61.20s", at the end of what pytest prints.
 _SUMMARY: Final = re.compile(r"(?:\d+ [a-z]+(?:, )?)+ in [0-9.]+s")
 _COUNT: Final = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
@@ -67,15 +66,36 @@ STATIC: Final = (
 )
 
 
-def tests_of(target: str) -> list[Step]:
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a target runs: `first`, then `tests` with `beside` next to them."""
+
+    first: tuple[Step, ...]
+    tests: Step
+    beside: tuple[Step, ...]
+
+
+def plan_of(target: str) -> Plan:
     """Return the runs of pytest: of the quick folders, or of all that needs nothing but Python."""
     if target == "check":
         quick = [folder for folder in QUICK_FOLDERS if (ROOT / folder).is_dir()]
-        return [Step("tests", tool("pytest", "-q", *WORKERS, "-m", WITHOUT_MORE, *quick))]
-    others = tool("pytest", "-q", *WORKERS, "-m", WITHOUT_MORE, f"--ignore={SPARK_FOLDER}")
-    # Alone: Spark gives a Python that it starts ten seconds, and no more to one on a busy machine.
-    alone = tool("pytest", "-q", "-n0", "-m", WITHOUT_MORE, SPARK_FOLDER)
-    return [Step("tests", others), Step("tests of Spark", alone)]
+        return Plan(
+            (), Step("tests", tool("pytest", "-q", *WORKERS, "-m", WITHOUT_MORE, *quick)), ()
+        )
+    chosen = ("-m", WITHOUT_MORE, f"--ignore={SPARK_FOLDER}")
+    # On a fresh clone every worker would compile every test for itself, all at the same time.
+    collection = tool("pytest", "-qq", "--collect-only", *chosen)
+    # Behind Spark: it gives a Python that it starts ten seconds, also on a busy machine.
+    others = ("nice", "-n", "5", *tool("pytest", "-q", *WORKERS, *chosen))
+    spark = tool("pytest", "-q", "-n0", "-m", WITHOUT_MORE, SPARK_FOLDER)
+    return Plan(
+        (Step("collection", collection),), Step("tests", others), (Step("tests of Spark", spark),)
+    )
+
+
+def surroundings() -> dict[str, str]:
+    """Return the environment for all steps: bytecode is kept, for every worker and every node."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def run_quietly(step: Step) -> Outcome:
@@ -83,6 +103,7 @@ def run_quietly(step: Step) -> Outcome:
     done = subprocess.run(
         step.command,
         cwd=ROOT,
+        env=surroundings(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -100,7 +121,12 @@ def run_aloud(step: Step) -> Outcome:
     began = time.monotonic()
     lines = list[str]()
     with subprocess.Popen(
-        step.command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        step.command,
+        cwd=ROOT,
+        env=surroundings(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -136,10 +162,13 @@ def last_line(target: str, outcomes: list[Outcome], seconds: float) -> str:
 
 def main(target: str) -> int:
     began = time.monotonic()
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        checks = [beside.submit(run_quietly, step) for step in STATIC]
-        tests = [run_aloud(step) for step in tests_of(target)]
-    outcomes = [*(check.result() for check in checks), *tests]
+    plan = plan_of(target)
+    with ThreadPoolExecutor(max_workers=1) as checking, ThreadPoolExecutor() as beside:
+        checks = [checking.submit(run_quietly, step) for step in STATIC]
+        first = [run_quietly(step) for step in plan.first]
+        quiet = [beside.submit(run_quietly, step) for step in plan.beside]
+        tests = run_aloud(plan.tests)
+    outcomes = [*(one.result() for one in checks), *first, tests, *(one.result() for one in quiet)]
     print(last_line(target, outcomes, time.monotonic() - began))
     return 0 if all(outcome.passed for outcome in outcomes) else 1
 

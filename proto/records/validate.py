@@ -103,7 +103,9 @@ def validate_produced(
     if not fits or attributes or producer_id >= 0:
         _require_from_client(header, size)
     if limits.timestamp_type is TimestampType.CREATE_TIME and not (
-        0 <= base_ms <= max_ms <= now_ms and now_ms - base_ms <= limits.timestamp_before_max_ms
+        0 <= base_ms <= max_ms
+        and now_ms - base_ms <= limits.timestamp_before_max_ms
+        and max_ms - now_ms <= limits.timestamp_after_max_ms
     ):
         _require_time(max_ms, limits, now_ms)
         _require_time(base_ms, limits, now_ms)

@@ -17,7 +17,7 @@ Not here: whether the batch of a producer is good (`proto/records/validate.py`) 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.proto.errors import CorruptionError, ErrorCode, RequestError, StorageError, ensure
 from ottla.proto.ids import NO_TIMESTAMP, LeaderEpoch, Offset
@@ -40,6 +40,8 @@ from ottla.replication.transactions import Aborted
 
 if TYPE_CHECKING:
     from ottla.replication.log.log import Log
+
+_new: Final = tuple.__new__
 
 
 class Appended(NamedTuple):
@@ -70,10 +72,12 @@ class Run:
     )
 
     def __init__(self, log: Log, now_ms: int, tail: Tail | None = None) -> None:
-        try:
-            log.handles.relieved(log.segments[-1].prepare)
-        except (OSError, CorruptionError) as error:
-            raise log.fail_reading("append", error) from error
+        active = log.segments[-1]
+        if not active.is_prepared:
+            try:
+                log.handles.relieved(active.prepare)
+            except (OSError, CorruptionError) as error:
+                raise log.fail_reading("append", error) from error
         self._log = log
         self._now_ms = now_ms
         self._buffers: list[Buffer] = []
@@ -150,7 +154,8 @@ def append_as_leader(
     `tail` gets what is written, for followers.
     """
     log.require_online()
-    ensure(epoch == log.epochs.latest, "an epoch is assigned before it is used", epoch=epoch)
+    if epoch != log.epochs.latest:
+        ensure(False, "an epoch is assigned before it is used", epoch=epoch)
     run = Run(log, now_ms, tail)
     answers = list[Appended | RequestError]()
     for batch in batches:
@@ -192,12 +197,14 @@ def _place(
         length, max_timestamp = header.batch_length, header.max_timestamp
         require_size(header.size, log.limits)
     base = run.end_offset
-    last_offset = Offset(base + last_delta)
+    last_offset = base + last_delta
     head = stamp(base, length, epoch)
     run.add(length + LENGTH_END, last_offset, max_timestamp, (head, view[STAMP_END:]))
     if producer_id >= 0:
         log.producers.record(header, base, now_ms)
-    return Appended(base, last_offset, now_ms if log.gives_time else NO_TIMESTAMP)
+    time_ms = now_ms if log.gives_time else NO_TIMESTAMP
+    # What calling `Appended` does, in half the time.
+    return _new(Appended, (base, last_offset, time_ms, False))
 
 
 def _mark(log: Log, run: Run, end: EndMarker, epoch: LeaderEpoch, now_ms: int) -> Appended:

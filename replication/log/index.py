@@ -16,7 +16,6 @@ I3  entries below the recovery point were synced before it was written (rule 49)
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -25,8 +24,12 @@ from ottla.replication.log.handles import is_shortage
 from ottla.replication.storage.ports import File, Files
 
 _PAGE: Final = 4096
+# By so many entries a guess may be wrong, and still save half of a search.
+_NEAR: Final = 4
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
+# Makes an `Entry` in half the time: there is one for nearly every batch and every fetch.
+_new: Final = tuple.__new__
 
 
 class Entry(NamedTuple):
@@ -79,7 +82,7 @@ class SparseIndex:
         except struct.error as error:
             # Offsets in the batches that no segment can have.
             raise CorruptionError(f"{self.path}: no entry for {key}, {value}: {error}") from error
-        self._last = Entry(key, value)
+        self._last = _new(Entry, (key, value))
         self.room -= 1
         if len(self._tail) >= _PAGE:
             self._save_if_it_opens()
@@ -95,8 +98,8 @@ class SparseIndex:
     def entry_at(self, slot: int) -> Entry:
         position = slot * self._entry.size
         if position >= self._saved:
-            return Entry._make(self._entry.unpack_from(self._tail, position - self._saved))
-        return Entry._make(self._entry.unpack_from(self._mapped(), position))
+            return _new(Entry, self._entry.unpack_from(self._tail, position - self._saved))
+        return _new(Entry, self._entry.unpack_from(self._mapped(), position))
 
     def floor(self, key: int) -> Entry | None:
         """Return the last entry whose key is at most `key`."""
@@ -114,13 +117,8 @@ class SparseIndex:
         unpack, width, saved = self._entry.unpack_from, self._entry.size, self._saved
         # Values never fall (I1), so the first of the tail tells in which part to look.
         if saved and (not self._tail or unpack(self._tail)[1] >= value):
-            view = self._mapped()
-            slots = range(saved // width)
-            return bisect_left(slots, value, key=lambda slot: unpack(view, slot * width)[1])
-        tail = self._tail
-        slots = range(len(tail) // width)
-        inside = bisect_left(slots, value, key=lambda slot: unpack(tail, slot * width)[1])
-        return saved // width + inside
+            return _count_below(self._mapped(), saved, value, self._entry)
+        return saved // width + _count_below(self._tail, len(self._tail), value, self._entry)
 
     def entry_up_to(self, value: int) -> Entry | None:
         """Return the entry with the largest value that is at most `value`, if there is one (I1)."""
@@ -211,7 +209,31 @@ def _floor(
             low = middle + 1
         else:
             high = middle
-    return Entry._make(unpack(entries, (low - 1) * width)) if low else None
+    return _new(Entry, unpack(entries, (low - 1) * width)) if low else None
+
+
+def _count_below(
+    entries: bytearray | memoryview, size: int, value: int, entry: struct.Struct
+) -> int:
+    """The same by value: how many lie below. Here comes every fetch that ends inside a segment."""
+    unpack, width = entry.unpack_from, entry.size
+    low, high = 0, size // width
+    if high > 4 * _NEAR:
+        # Batches of one topic are much alike: if there are so many entries up to the last value,
+        # it is easy to say where this one will be, give or take a few.
+        guess = high * value // max(1, unpack(entries, (high - 1) * width)[1])
+        if _NEAR < guess < high - _NEAR:
+            if unpack(entries, (guess - _NEAR) * width)[1] < value:
+                low = guess - _NEAR + 1
+            if unpack(entries, (guess + _NEAR) * width)[1] >= value:
+                high = guess + _NEAR
+    while low < high:
+        middle = (low + high) // 2
+        if unpack(entries, middle * width)[1] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def offset_index(files: Files, path: str, *, bytes_max: int, saved_bytes: int = 0) -> SparseIndex:

@@ -37,7 +37,7 @@ from ottla.replication.log.aborted import AbortedTransactions
 from ottla.replication.log.append import Appended, Batch, append_as_follower, append_as_leader
 from ottla.replication.log.handles import Handles, is_shortage
 from ottla.replication.log.segment import Segment
-from ottla.replication.log.slices import LogSlice
+from ottla.replication.log.slices import LogSlice, slice_from
 from ottla.replication.log.state import (
     PartitionState,
     encode_producers,
@@ -275,7 +275,7 @@ class Log:
                 f"{self.name} has offsets {self.start_offset} to {self.end_offset}; "
                 f"{offset} is not among them.",
             )
-        bound = self.end_offset if before is None else min(before, self.end_offset)
+        bound = self.end_offset if before is None or before > self.end_offset else before
         if offset >= bound:
             return None
         try:
@@ -290,29 +290,24 @@ class Log:
             if at is None:
                 # Compaction may have emptied the end of a segment: the next one goes on.
                 continue
-            if at.header.next_offset > self.end_of_segment(number):
+            position, header = at
+            end_offset = self.end_of_segment(number)
+            if header.next_offset > end_offset:
                 raise CorruptionError(
-                    f"{segment.path} at {at.position}: a batch at offset {at.header.base_offset}, "
-                    f"and the segment ends at {self.end_of_segment(number)}"
+                    f"{segment.path} at {position}: a batch at offset {header.base_offset}, "
+                    f"and the segment ends at {end_offset}"
                 )
-            if at.header.base_offset >= bound:
+            if header.base_offset >= bound:
                 return None
-            is_whole = self.end_of_segment(number) <= bound
-            limit = segment.size if is_whole else segment.cut_before(bound)[0]
-            size = min(limit - at.position, max(bytes_max, at.header.size))
-            if size <= 0:
-                return None
-            if at.position + size < limit:
-                # A batch that is cut is sent again, whole: rather end where one is known to begin.
-                border = segment.indexes.offsets.entry_up_to(at.position + size)
-                if border is not None and border.value > at.position:
-                    size = max(border.value - at.position, at.header.size)
-                    segment.remember(border)
-            return LogSlice(segment.reader(), at.position, size, Offset(at.header.base_offset))
+            limit = segment.size if end_offset <= bound else segment.cut_before(bound)[0]
+            return slice_from(segment, at, limit=limit, bytes_max=bytes_max)
         return None
 
     def segment_number(self, offset: Offset) -> int:
         """Return which segment would hold `offset`."""
+        if offset >= self.segments[-1].base_offset:
+            # Most readers are near the end.
+            return len(self.segments) - 1
         above = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset)
         return max(0, above - 1)
 

@@ -52,13 +52,31 @@ def walk(file: File, position: int, end_position: int) -> Iterator[At]:
             window_start, inside = position, 0
             if len(window) < HEADER_SIZE:
                 return
-        at = At(position, read_header(window, inside))
-        if at.header.batch_length < BATCH_LENGTH_MIN or at.end_position > end_position:
+        header = read_header(window, inside)
+        if not _is_whole(header, end_position - position):
             return
-        if at.header.base_offset < 0 or at.header.last_offset_delta < 0:
-            return
-        yield at
-        position = at.end_position
+        yield At(position, header)
+        position += header.size
+
+
+def batch_at(file: File, position: int, end_position: int) -> At | None:
+    """Return the batch that `walk` would yield first, by its header alone."""
+    if position + HEADER_SIZE > end_position:
+        return None
+    found = file.read_at(position, HEADER_SIZE)
+    if len(found) < HEADER_SIZE:
+        return None
+    header = read_header(found)
+    return At(position, header) if _is_whole(header, end_position - position) else None
+
+
+def _is_whole(header: BatchHeader, bytes_left: int) -> bool:
+    """Return whether so many bytes can hold this batch, and it can be one."""
+    return (
+        BATCH_LENGTH_MIN <= header.batch_length <= bytes_left - LENGTH_END
+        and header.base_offset >= 0
+        and header.last_offset_delta >= 0
+    )
 
 
 class CheckedWalk:

@@ -32,7 +32,7 @@ from ottla.replication.log.files import (
 from ottla.replication.log.handles import Handles
 from ottla.replication.log.index import Entry, last_value_in
 from ottla.replication.log.index_pair import Indexes
-from ottla.replication.log.scan import At, walk
+from ottla.replication.log.scan import At, batch_at, walk
 from ottla.replication.log.state import Trusted
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.ports import Buffer, File, Files
@@ -155,34 +155,40 @@ class Segment:
     def is_open(self) -> bool:
         return self._writer is not None
 
+    @property
+    def is_prepared(self) -> bool:
+        """Whether everything is open that `write` needs."""
+        return self._writer is not None and self._indexes is not None
+
     def prepare(self) -> None:
-        """Have everything open that `write` needs, so that it opens nothing."""
-        if self._indexes is None or self._writer is None:
-            self._require_indexes()
-            self.writer()
+        """Open it, so that `write` opens nothing."""
+        self._require_indexes()
+        self.writer()
 
     def write(self, buffers: Sequence[Buffer], notes: Sequence[Note]) -> None:
         """Append whole batches; there is a note for each (G3)."""
         indexes = self._indexes or self._require_indexes()
         position = self.size
         (self._writer or self.writer()).write_at(position, buffers)
-        for note in notes:
-            self._take(indexes, position, note)
-            position += note[0]
-        self.size = position
+        self.size = self._take(indexes, position, notes)
 
-    def _take(self, indexes: Indexes, position: int, note: Note) -> None:
-        size, last_offset, max_timestamp = note
-        if max_timestamp > self.max_timestamp:
-            self.max_timestamp = max_timestamp
-            self.max_timestamp_offset = last_offset
-        if self._unindexed_bytes > self._index_interval:
-            indexes.offsets.append(last_offset - self.base_offset, position)
-            if self.max_timestamp > self._indexed_timestamp:
-                self._note_time(indexes)
-            self.is_index_full = indexes.offsets.room <= 0 or indexes.times.room <= 0
-            self._unindexed_bytes = 0
-        self._unindexed_bytes += size
+    def _take(self, indexes: Indexes, position: int, notes: Sequence[Note]) -> int:
+        """Take note of batches that lie one after another from `position` on; return their end."""
+        unindexed_bytes = self._unindexed_bytes
+        for size, last_offset, max_timestamp in notes:
+            if max_timestamp > self.max_timestamp:
+                self.max_timestamp = max_timestamp
+                self.max_timestamp_offset = last_offset
+            if unindexed_bytes > self._index_interval:
+                indexes.offsets.append(last_offset - self.base_offset, position)
+                if self.max_timestamp > self._indexed_timestamp:
+                    self._note_time(indexes)
+                self.is_index_full = indexes.offsets.room <= 0 or indexes.times.room <= 0
+                unindexed_bytes = 0
+            unindexed_bytes += size
+            position += size
+        self._unindexed_bytes = unindexed_bytes
+        return position
 
     def _note_time(self, indexes: Indexes) -> None:
         last = indexes.times.last
@@ -240,9 +246,9 @@ class Segment:
         self._require_end(reached)
         return None
 
-    def remember(self, border: Entry) -> None:
+    def remember(self, border: Entry, file: File) -> None:
         """Note the batch that an entry points to: the next fetch of a reader will ask for it."""
-        at = next(walk(self.reader(), border.value, self.size), None)
+        at = batch_at(file, border.value, self.size)
         # Otherwise the index lies (I2), and whoever looks that batch up will notice.
         if at is not None and at.header.last_offset == self.base_offset + border.key:
             if len(self._borders) >= _BORDERS_MAX:
@@ -278,7 +284,7 @@ class Segment:
         entry = self.indexes.offsets.floor(offset - self.base_offset)
         if entry is None:
             return 0
-        first = next(walk(self.reader(), entry.value, self.size), None)
+        first = batch_at(self.reader(), entry.value, self.size)
         if first is None or first.header.last_offset != self.base_offset + entry.key:
             entry = self.rebuild_indexes().offsets.floor(offset - self.base_offset)
         return entry.value if entry else 0
@@ -305,7 +311,7 @@ class Segment:
 
     def first_timestamp(self) -> int:
         """Return the largest timestamp of the first batch, or NO_TIMESTAMP of an empty segment."""
-        first = next(walk(self.reader(), 0, self.size), None)
+        first = batch_at(self.reader(), 0, self.size)
         return first.header.max_timestamp if first else NO_TIMESTAMP
 
     def first_possible(self, timestamp: int) -> Offset:
@@ -386,8 +392,7 @@ class Segment:
         ensure(
             at.position == self.size, "batches follow one another", at=at.position, size=self.size
         )
-        self._take(self.indexes, at.position, note_of(at.header))
-        self.size = at.end_position
+        self.size = self._take(self.indexes, at.position, [note_of(at.header)])
 
     def rebuild_indexes(self) -> Indexes:
         """Write both indexes anew from the batches in the file, durably (I3).
@@ -406,7 +411,7 @@ class Segment:
         self._indexed_timestamp = NO_TIMESTAMP
         self.is_index_full = False
         for at in walk(self.reader(), 0, self.size):
-            self._take(indexes, at.position, note_of(at.header))
+            self._take(indexes, at.position, [note_of(at.header)])
         self._note_time(indexes)
         indexes.offsets.save(trim=True, sync=True)
         indexes.times.save(trim=True, sync=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.run import Outcome, Step, counts_in, last_line, readable
+import pytest
+
+from tests.run import Outcome, Step, counts_in, last_line, plan_of, readable, surroundings
 
 
 def _outcome(name: str, *, passed: bool, output: str = "") -> Outcome:
@@ -48,3 +50,15 @@ def test_a_failed_step_is_told_even_if_all_tests_passed() -> None:
 
 def test_durations_are_readable() -> None:
     assert (readable(59.4), readable(60), readable(3601)) == ("59 s", "1 min 0 s", "60 min 1 s")
+
+
+def test_bytecode_is_kept_whatever_the_shell_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert "PYTHONDONTWRITEBYTECODE" not in surroundings()
+
+
+def test_spark_goes_before_the_tests_that_run_beside_it() -> None:
+    plan = plan_of("test")
+    (spark,) = plan.beside
+    assert plan.tests.command[:3] == ("nice", "-n", "5")
+    assert spark.command[0] != "nice"

@@ -38,7 +38,7 @@ MakeTopic = Callable[..., str]
 NamedTopic = Callable[..., str]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     options = {
         "default.replication.factor": "3",
@@ -49,7 +49,7 @@ def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningClu
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     missing = missing_tools()
     if missing is not None:
@@ -61,7 +61,7 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(
-    scope="session",
+    scope="package",
     params=["ottla", pytest.param("apache-kafka", marks=pytest.mark.interop)],
 )
 def bootstrap(request: pytest.FixtureRequest) -> str:
@@ -75,7 +75,7 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
     return address
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def admin(bootstrap: str) -> Iterator[Admin]:
     with Admin({"bootstrap.servers": bootstrap}) as made:
         yield made
@@ -131,7 +131,7 @@ def producer(bootstrap: str) -> Iterator[Producer]:
 
 
 @pytest.fixture(
-    scope="session",
+    scope="package",
     params=[
         "ottla",
         pytest.param("apache-kafka", marks=pytest.mark.interop),
@@ -159,7 +159,7 @@ def transactional(
         yield Cluster(request.param, broker.address)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def txn_admin(transactional: Cluster) -> Iterator[Admin]:
     with Admin({"bootstrap.servers": transactional.bootstrap}) as made:
         yield made

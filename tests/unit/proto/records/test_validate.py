@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.proto.errors import CorruptionError, ErrorCode, RecordsError, RequestError
+from ottla.proto.ids import NO_TIMESTAMP
 from ottla.proto.records.build import build_batch
 from ottla.proto.records.compression import Codec
 from ottla.proto.records.header import LENGTH_END, crc_of, read_header, stamp
@@ -64,6 +65,23 @@ def test_the_time_limits_are_inclusive(
     )
     batch = build_batch(records(timestamp=NOW_MS + distance_ms))
     if accepted:
+        validate_produced(batch, limits, now_ms=NOW_MS)
+    else:
+        with pytest.raises(RequestError) as caught:
+            validate_produced(batch, limits, now_ms=NOW_MS)
+        assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+
+
+DISTANCES_MS = (-1001, -1000, 0, 500, 501)
+
+
+@pytest.mark.parametrize("last_ms", [NO_TIMESTAMP, *(NOW_MS + far for far in DISTANCES_MS)])
+@pytest.mark.parametrize("first_ms", [NO_TIMESTAMP, *(NOW_MS + far for far in DISTANCES_MS)])
+def test_both_times_of_a_header_are_held_against_both_limits(first_ms: int, last_ms: int) -> None:
+    limits = BatchLimits(timestamp_before_max_ms=1000, timestamp_after_max_ms=500)
+    batch = changed(base_timestamp=first_ms, max_timestamp=last_ms)
+    allowed = {NO_TIMESTAMP, NOW_MS - 1000, NOW_MS, NOW_MS + 500}
+    if {first_ms, last_ms} <= allowed:
         validate_produced(batch, limits, now_ms=NOW_MS)
     else:
         with pytest.raises(RequestError) as caught:

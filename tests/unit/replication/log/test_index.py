@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -63,6 +64,31 @@ def test_floor_agrees_with_looking_at_every_entry(keys: set[int], asked: int, sa
     entry = index.floor(asked)
     assert (entry.key if entry else None) == max((k for k in keys if k <= asked), default=None)
     assert index.count_below(len(keys) // 2) == len(keys) // 2
+
+
+@given(st.lists(st.integers(0, 1 << 20), max_size=120), st.integers(-1, 1 << 24), st.integers(0, 3))
+def test_counting_agrees_with_looking_at_every_entry(
+    steps: list[int], asked: int, saves: int
+) -> None:
+    index = offset_index(MemoryFiles(), PATH, bytes_max=1 << 20)
+    values = list(accumulate(steps))
+    for number, value in enumerate(values):
+        index.append(number, value)
+        if saves and number % (saves * 20) == 0:
+            index.save()
+    assert index.count_below(asked) == sum(value < asked for value in values)
+    entry = index.entry_up_to(asked)
+    assert (entry.value if entry else None) == max((v for v in values if v <= asked), default=None)
+
+
+@pytest.mark.parametrize("size", [100, 65536, 100_000, 1 << 20])
+def test_batches_that_are_alike_are_found_by_their_position(size: int) -> None:
+    index = offset_index(MemoryFiles(), PATH, bytes_max=1 << 20)
+    for number in range(300):
+        index.append(number, number * size)
+    for number in range(300):
+        asked = (number * size - 1, number * size, number * size + 1)
+        assert [index.count_below(value) for value in asked] == [number, number, number + 1]
 
 
 def test_i1_keys_only_grow() -> None:
