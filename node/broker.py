@@ -16,7 +16,7 @@ from ottla.node.metrics import Metrics
 from ottla.node.options import NodeOptions
 from ottla.node.transactions.coordinator import Transactions
 from ottla.node.transactions.peers import NoPeers, Peers
-from ottla.proto.ids import BrokerId
+from ottla.proto.ids import BrokerId, TopicPartition
 from ottla.replication.replica import Replica
 from ottla.replication.replicas import Replicas
 
@@ -38,6 +38,8 @@ class Broker:
     is_heard: Callable[[], bool] = lambda: True
     # Whether the stream to a broker that is followed here broke: it may be dead, unheard of yet.
     is_out_of_reach: Callable[[BrokerId], bool] = lambda broker_id: False
+    # Obeys the metadata of a partition at once, which it would else in a moment.
+    hurry: Callable[[TopicPartition], None] = lambda partition: None
     # What other brokers are asked for the sake of transactions.
     peers: Peers = field(default_factory=NoPeers)
     # The consumer groups, and the transactions, that this broker coordinates.

@@ -7,8 +7,9 @@ and follow as the image says, and followers are fetched for from whoever leads.
 Y1  a partition whose log is lost is not begun anew: an empty log would look like the truth
 Y2  what lies in the data directory and in no metadata is set aside, not removed
 Y3  who could not follow an image says so, and tries again with the next
-Y4  where somebody writes or waits is led and followed first, and nobody else waits for all the
-    others: they take their turn a few at a time
+Y4  where somebody writes or waits is led and followed first; the others take their turn a few at a
+    time, and leave half of the time to those who wait, but for no longer than a moment; whom
+    somebody asks for in that moment has its turn at once
 
 Not here: who decides the metadata (the controller), and how a log is made (`replication`).
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Final, Protocol
 
 from ottla.controller.election import is_fsync
@@ -37,6 +39,9 @@ _log = logger("node.reconcile")
 # So many partitions lead or follow before others have their turn on the loop: what they are told
 # has to reach other brokers, and answers must leave.
 _AT_ONCE: Final = 64
+# For so long altogether those where nobody writes give way to those where somebody does: what is
+# learnt meanwhile waits for all of them.
+_GIVE_WAY_S: Final = 0.15
 
 
 class Fetching(Protocol):
@@ -71,6 +76,9 @@ class Reconcile:
         self._settings: dict[str, LogSettings] = {}
         # Topics of which not every log could be made.
         self._behind: set[str] = set()
+        # Whose turn has not come yet, and how they are to be placed.
+        self._pending: dict[TopicPartition, PartitionInfo] = {}
+        self._views: Views | None = None
 
     async def begin(self, image: MetadataImage, damaged: Mapping[TopicPartition, str]) -> None:
         """Obey the first image. `damaged` are the partitions that the start could not trust."""
@@ -174,7 +182,7 @@ class Reconcile:
         self, image: MetadataImage, wanted: Mapping[TopicPartition, PartitionInfo]
     ) -> dict[TopicPartition, PartitionInfo]:
         """Lead and follow what has its log; return the rest."""
-        views, rest = Views.of(image), dict[TopicPartition, PartitionInfo]()
+        rest = dict[TopicPartition, PartitionInfo]()
         busy, idle = list[TopicPartition](), list[TopicPartition]()
         for partition, info in wanted.items():
             topic_id = image.topics[partition.topic].topic_id.bytes
@@ -183,11 +191,32 @@ class Reconcile:
                 (busy if replica is not None and replica.is_busy else idle).append(partition)
             else:
                 rest[partition] = info
-        for count, partition in enumerate((*busy, *idle), 1):
-            self._place(views, image.topics[partition.topic], partition, wanted[partition])
-            if count % _AT_ONCE == 0:
-                await asyncio.sleep(0)
+        self._views = Views.of(image)
+        self._pending = {one: wanted[one] for one in (*busy, *idle)}
+        await self._place_some(len(busy), give_way_s=0.0)
+        # Nobody can have waited before the first image.
+        has_waiting = self._has_begun and bool(busy)
+        await self._place_some(len(idle), give_way_s=_GIVE_WAY_S * has_waiting)
         return rest
+
+    async def _place_some(self, count: int, *, give_way_s: float) -> None:
+        """Place a few at a time; rest as long as that took, up to so many seconds altogether."""
+        loop = asyncio.get_running_loop()
+        end = max(0, len(self._pending) - count)
+        while len(self._pending) > end:
+            began_s = loop.time()
+            for partition in tuple(islice(self._pending, min(_AT_ONCE, len(self._pending) - end))):
+                self.hurry(partition)
+            rest_s = min(loop.time() - began_s, give_way_s)
+            give_way_s -= rest_s
+            await asyncio.sleep(rest_s)
+
+    def hurry(self, partition: TopicPartition) -> None:
+        """Place this one now, if its turn has not come yet: somebody has asked for it (Y4)."""
+        info = self._pending.pop(partition, None)
+        if info is not None and self._views is not None:
+            topic = self._views.image.topics[partition.topic]
+            self._place(self._views, topic, partition, info)
 
     async def _keep(
         self,

@@ -7,6 +7,9 @@ The last claim of every partition is kept, and stands until the follower makes a
 happens to a partition puts it on a list; an answer is made of those on the lists, and no message
 looks at the others. So thousands of idle partitions cost nothing.
 
+A follower may hear of a new leader before that one does. Then its claim waits for a moment:
+refused, the follower would pause, and the writers with it.
+
 A follower that is not in the in-sync set may be let in for reasons that have nothing to do with its
 claim: it is no longer fenced, say. So standing claims of such are judged anew from time to time,
 always on hearing from the follower.
@@ -19,8 +22,9 @@ D2  a partition that was named in an answer is named again only after a claim th
     knowledge of that answer
 D3  batches are read for a claim that was accepted in the leader epoch of this moment     (rule 39)
 D4  who did not fit into an answer comes first in the next one; whoever has batches comes before
-    those who only hear for the first time, and these are a few in each answer: after a failover
-    thousands of idle partitions must not stand between a writer and its acknowledgement
+    those who only hear for the first time, or that they are not led. These wait for a moment,
+    and are a few in each answer: after a failover thousands of idle partitions must not stand
+    between a writer and its acknowledgement
 D5  the follower was heard at the time when the answer was sent that its last ask came after: what
     lay in some buffer since then proves nothing                                     (rule 13)
 """
@@ -34,9 +38,7 @@ from typing import Final
 from ottla.proto.errors import ErrorCode, RemoteProtocolError, RequestError, StorageError
 from ottla.proto.ids import BrokerId, LeaderEpoch, Offset
 from ottla.proto.replication import (
-    DIVERGED,
     PARTS_MAX,
-    REFUSED,
     SERVED,
     Answer,
     AnswerPart,
@@ -46,6 +48,7 @@ from ottla.proto.replication import (
     answer_pieces,
     decode_ask,
 )
+from ottla.replication.answering import Key, divergence, refusal, service, why_not
 from ottla.replication.epochs import EpochEnd
 from ottla.replication.progress import FetchClaim
 from ottla.replication.replica import Replica
@@ -55,16 +58,17 @@ from ottla.replication.storage.failpoints import hit
 HIGH_WATERMARK_LINGER_MS: Final = 50
 # When an answer has as much as this, more batches wait for the next one (ADR 0023).
 DRAIN_BYTES_MAX: Final = 1 << 20
-# How many partitions hear for the first time in one answer, if there are no batches for them.
+# How many partitions hear in one answer for the first time, if there are no batches for them, or
+# that they are not led here; and how long that waits. A follower acts on neither: its own
+# metadata tells it whom to follow, mostly before this does.
 FIRST_WORDS_MAX: Final = 100
+FIRST_WORDS_LINGER_MS: Final = 100
 # How often standing claims of followers outside of the in-sync set are judged anew.
 JUDGE_AGAIN_MS: Final = 500
 # Refusals that wait for a fetch. More than that is no follower of ours.
 _SAID_MAX: Final = 1 << 17
 
 _NOTHING: Final = (b"",)
-
-_Key = tuple[bytes, int]
 
 
 class PartitionFeed:
@@ -81,7 +85,7 @@ class PartitionFeed:
         "told",
     )
 
-    def __init__(self, feeder: Feeder, key: _Key, replica: Replica, claim: FetchClaim) -> None:
+    def __init__(self, feeder: Feeder, key: Key, replica: Replica, claim: FetchClaim) -> None:
         self._feeder: Final = feeder
         self.key: Final = key
         self.replica: Final = replica
@@ -138,14 +142,16 @@ class Feeder:
         self._wait_ms: Final = wait_ms
         self._now_ms: Final = now_ms
         self._wake: Final = wake
-        self._feeds: Final[dict[_Key, PartitionFeed]] = {}
-        # What is to be said: refusals and where logs part; who has batches, and who hears for the
-        # first time, longest waiting first; whose high watermark or start has moved, and since
-        # when.
-        self._said: Final[dict[_Key, AnswerPart]] = {}
+        self._feeds: Final[dict[Key, PartitionFeed]] = {}
+        # What is to be said: refusals and where logs part; who has batches, longest waiting first;
+        # since when: who hears for the first time, has news, or is not led here, any more or yet.
+        self._said: Final[dict[Key, AnswerPart]] = {}
         self._ready: Final[dict[PartitionFeed, None]] = {}
-        self._unheard: Final[dict[PartitionFeed, None]] = {}
+        self._unheard: Final[dict[PartitionFeed, int]] = {}
         self._news: Final[dict[PartitionFeed, int]] = {}
+        self._unled: Final[dict[PartitionFeed, int]] = {}
+        # Whose claims came before the metadata did, which is here now.
+        self._early: Final[dict[PartitionFeed, None]] = {}
         # Whose claims are to be judged anew: from time to time, and at the next ask.
         self._outside: Final[dict[PartitionFeed, None]] = {}
         self._fresh: Final[dict[PartitionFeed, None]] = {}
@@ -156,6 +162,8 @@ class Feeder:
         self._number = 0
         self._sent_ms = 0
         self._acknowledged = 0
+        # Of the last ask.
+        self._broker_epoch = -1
 
     # ── What the follower says ────────────────────────────────────────────────────────────────
 
@@ -163,6 +171,7 @@ class Feeder:
         """Hear the follower; raise `RemoteProtocolError` if that is no ask, or out of turn."""
         heard = decode_ask(ask)
         self._require_turn(heard)
+        self._broker_epoch = heard.broker_epoch
         if heard.is_last and heard.answered > self._acknowledged:
             self._acknowledged = heard.answered
             self.heard_ms = self._sent_ms
@@ -177,8 +186,8 @@ class Feeder:
 
     @property
     def _has_words(self) -> bool:
-        """Whether there is something to say at once."""
-        return bool(self._said or self._ready or self._unheard)
+        """Whether there is something to say at once. On a new stream that is anything at all."""
+        return bool(self._said or self._ready or (self._unheard and self._number == 0))
 
     def _require_turn(self, ask: Ask) -> None:
         is_known = self._acknowledged <= ask.answered <= self._number
@@ -194,6 +203,9 @@ class Feeder:
         key = said.topic_id, said.index
         self._said.pop(key, None)
         feed = self._feeds.get(key)
+        if feed is not None:
+            self._unled.pop(feed, None)
+            self._early.pop(feed, None)
         if said.is_forgotten:
             if feed is not None:
                 self._drop(feed)
@@ -209,8 +221,9 @@ class Feeder:
         if feed is not None and feed.replica is not replica:
             self._drop(feed)
             feed = None
-        if replica is None or not replica.is_leader:
-            self._said[key] = _refusal(key, claim, _why_not(replica, claim), replica)
+        is_early = replica is not None and claim.leader_epoch > replica.leader_epoch
+        if replica is None or not (replica.is_leader or is_early):
+            self._said[key] = refusal(key, claim, why_not(replica, claim), replica)
             return
         if feed is None:
             feed = self._feeds[key] = PartitionFeed(self, key, replica, claim)
@@ -218,7 +231,10 @@ class Feeder:
         feed.claim = claim
         # What was said before the answer came that names it will be said again (D2).
         feed.is_open = feed.is_open or ask.answered >= feed.answered_in
-        self._judge(feed, ask.broker_epoch)
+        if is_early:
+            self._put_unled(feed)
+        else:
+            self._judge(feed, ask.broker_epoch)
 
     def _judge(self, feed: PartitionFeed, broker_epoch: int) -> None:
         replica = feed.replica
@@ -235,9 +251,9 @@ class Feeder:
             return
         self._leave_lists(feed)
         if feed.is_open and isinstance(verdict, EpochEnd):
-            self._said[feed.key] = _divergence(feed, verdict)
+            self._said[feed.key] = divergence(feed.key, feed.claim, replica, verdict)
         elif feed.is_open and isinstance(verdict, ErrorCode):
-            self._said[feed.key] = _refusal(feed.key, feed.claim, verdict, replica)
+            self._said[feed.key] = refusal(feed.key, feed.claim, verdict, replica)
 
     def _judge_again(self, broker_epoch: int) -> None:
         now_ms = self._now_ms()
@@ -252,6 +268,13 @@ class Feeder:
             else:
                 self._outside.pop(feed, None)
 
+    def _judge_early(self) -> None:
+        """Judge what was claimed a moment before this broker heard that it leads."""
+        while self._early:
+            feed, _ = self._early.popitem()
+            if self._unled.pop(feed, None) is not None and feed.is_current:
+                self._judge(feed, self._broker_epoch)
+
     def _queue(self, feed: PartitionFeed) -> None:
         """Put a claim that is served on the list where it belongs, if there is news for it."""
         log, claim, told = feed.replica.log, feed.claim, feed.told
@@ -260,7 +283,7 @@ class Feeder:
             return
         self._ready.pop(feed, None)
         if told is None or told[0] != claim.leader_epoch:
-            self._unheard[feed] = None
+            self._unheard.setdefault(feed, self._now_ms())
             self._news.pop(feed, None)
         elif told != _news_of(feed):
             self._news.setdefault(feed, self._now_ms())
@@ -276,6 +299,8 @@ class Feeder:
         self._news.pop(feed, None)
         self._outside.pop(feed, None)
         self._fresh.pop(feed, None)
+        self._unled.pop(feed, None)
+        self._early.pop(feed, None)
 
     def _drop(self, feed: PartitionFeed) -> None:
         feed.is_open = feed.is_accepted = False
@@ -314,16 +339,23 @@ class Feeder:
 
     def on_changed(self, feed: PartitionFeed) -> None:
         """Somebody else leads it, or in another epoch, or its metadata is newer."""
-        if feed.is_current:
+        if not feed.is_current:
+            self._put_unled(feed)
+        elif feed in self._unled:
+            self._early[feed] = None
+            self._wake()
+        else:
             self._fresh[feed] = None
-            return
+
+    def _put_unled(self, feed: PartitionFeed) -> None:
+        """Let a claim wait that is not one for the leader of this moment: to be refused, soon."""
+        since_ms = self._unled.get(feed, self._now_ms())
         self._leave_lists(feed)
         feed.is_accepted = False
         if feed.is_open:
-            why = _why_not(feed.replica, feed.claim)
-            self._said[feed.key] = _refusal(feed.key, feed.claim, why, feed.replica)
-            if self._fetch_ms is not None:
-                self._wake()
+            self._unled[feed] = since_ms
+            if self._fetch_ms is not None and len(self._unled) == 1:
+                self._wake()  # As above.
 
     # ── What the leader says ──────────────────────────────────────────────────────────────────
 
@@ -335,18 +367,23 @@ class Feeder:
             return self._fetch_ms
         due_ms = self._fetch_ms + self._wait_ms()
         if self._news:
-            oldest_ms = next(iter(self._news.values()))
-            due_ms = min(due_ms, oldest_ms + HIGH_WATERMARK_LINGER_MS)
+            due_ms = min(due_ms, _oldest_ms(self._news) + HIGH_WATERMARK_LINGER_MS)
+        if self._unheard:
+            due_ms = min(due_ms, _oldest_ms(self._unheard) + FIRST_WORDS_LINGER_MS)
+        if self._unled:
+            due_ms = min(due_ms, _oldest_ms(self._unled) + FIRST_WORDS_LINGER_MS)
         return due_ms
 
     def next_answer(self) -> list[Buffer] | None:
         """Return the pieces of an answer that is due, to be sent now, or None."""
+        self._judge_early()
         due_ms, now_ms = self.due_ms(), self._now_ms()
         if due_ms is None or now_ms < due_ms:
             return None
         parts = self._take_said()
         self._take_ready(parts)
-        self._take_unheard(parts)
+        self._take_unled(parts, now_ms)
+        self._take_unheard(parts, now_ms)
         self._take_news(parts, now_ms)
         hit("leader.feed")
         self._number += 1
@@ -382,14 +419,30 @@ class Feeder:
             if size >= left:
                 break
 
-    def _take_unheard(self, parts: list[AnswerPart]) -> None:
+    def _take_unled(self, parts: list[AnswerPart], now_ms: int) -> None:
+        """Add some of those who are not led here, and have waited for that (D4)."""
+        for feed in self._due(self._unled, parts, now_ms):
+            why = why_not(feed.replica, feed.claim)
+            self._named(feed)
+            parts.append(refusal(feed.key, feed.claim, why, feed.replica))
+
+    def _take_unheard(self, parts: list[AnswerPart], now_ms: int) -> None:
         """Add some of those who hear for the first time; the others have the next answers (D4)."""
-        count = min(FIRST_WORDS_MAX, PARTS_MAX - len(parts))
-        for feed in tuple(islice(self._unheard, count)):
-            del self._unheard[feed]
+        for feed in self._due(self._unheard, parts, now_ms):
             part = self._serve(feed, 0, 0)
             self._say(feed, part)
             parts.append(part)
+
+    def _due(
+        self, waiting: dict[PartitionFeed, int], parts: Sequence[AnswerPart], now_ms: int
+    ) -> list[PartitionFeed]:
+        """Take some off a list that have waited long enough; on a new stream nobody has to."""
+        until_ms = now_ms if self._number == 0 else now_ms - FIRST_WORDS_LINGER_MS
+        some = islice(waiting.items(), min(FIRST_WORDS_MAX, PARTS_MAX - len(parts)))
+        due = [feed for feed, since_ms in some if since_ms <= until_ms]
+        for feed in due:
+            del waiting[feed]
+        return due
 
     def _say(self, feed: PartitionFeed, part: AnswerPart) -> None:
         """Take note of what the next answer says of a partition that was to be served."""
@@ -410,7 +463,7 @@ class Feeder:
             del self._news[feed]
             self._named(feed)
             feed.told = _news_of(feed)
-            parts.append(_service(feed, _NOTHING))
+            parts.append(service(feed.key, feed.claim, feed.replica, _NOTHING))
 
     def _named(self, feed: PartitionFeed) -> None:
         feed.is_open = False
@@ -419,72 +472,29 @@ class Feeder:
     def _serve(self, feed: PartitionFeed, wanted: int, bytes_max: int) -> AnswerPart:
         replica, claim = feed.replica, feed.claim
         if not feed.is_current:
-            return _refusal(feed.key, claim, _why_not(replica, claim), replica)
+            return refusal(feed.key, claim, why_not(replica, claim), replica)
         if self._find(*feed.key) is not replica:
             # Deleted: its files may be gone, which is no failure of the disk.
-            return _refusal(feed.key, claim, ErrorCode.UNKNOWN_TOPIC_ID, None)
+            return refusal(feed.key, claim, ErrorCode.UNKNOWN_TOPIC_ID, None)
         if replica.log.end_offset <= claim.fetch_offset:
-            return _service(feed, _NOTHING)
+            return service(feed.key, feed.claim, feed.replica, _NOTHING)
         try:
-            return _service(feed, replica.read(claim.fetch_offset, wanted, bytes_max))
-        except RequestError as refusal:
-            return _refusal(feed.key, claim, refusal.code, replica)
+            return service(
+                feed.key,
+                feed.claim,
+                feed.replica,
+                replica.read(claim.fetch_offset, wanted, bytes_max),
+            )
+        except RequestError as error:
+            return refusal(feed.key, claim, error.code, replica)
         except StorageError:
-            return _refusal(feed.key, claim, ErrorCode.KAFKA_STORAGE_ERROR, replica)
+            return refusal(feed.key, claim, ErrorCode.KAFKA_STORAGE_ERROR, replica)
+
+
+def _oldest_ms(waiting: dict[PartitionFeed, int]) -> int:
+    return next(iter(waiting.values()))
 
 
 def _news_of(feed: PartitionFeed) -> tuple[int, int, int]:
     log = feed.replica.log
     return feed.claim.leader_epoch, log.high_watermark, log.start_offset
-
-
-def _why_not(replica: Replica | None, claim: FetchClaim) -> ErrorCode:
-    if replica is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    if not replica.is_leader:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    is_old = claim.leader_epoch < replica.leader_epoch
-    return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
-
-
-def _service(feed: PartitionFeed, pieces: Sequence[bytes]) -> AnswerPart:
-    log, claim = feed.replica.log, feed.claim
-    return AnswerPart(
-        *feed.key,
-        claim.leader_epoch,
-        claim.fetch_offset,
-        SERVED,
-        0,
-        log.high_watermark,
-        log.start_offset,
-        log.end_offset,
-        gaps_below=log.gaps_below,
-        held_by_all=log.held_by_all,
-        batches=pieces[0],
-        more=tuple(pieces[1:]),
-    )
-
-
-def _divergence(feed: PartitionFeed, end: EpochEnd) -> AnswerPart:
-    log, claim = feed.replica.log, feed.claim
-    return AnswerPart(
-        *feed.key,
-        claim.leader_epoch,
-        claim.fetch_offset,
-        DIVERGED,
-        0,
-        log.high_watermark,
-        log.start_offset,
-        end.end_offset,
-        end.epoch,
-    )
-
-
-def _refusal(key: _Key, claim: FetchClaim, code: ErrorCode, replica: Replica | None) -> AnswerPart:
-    bounds = (-1, -1, -1)
-    if replica is not None:
-        log = replica.log
-        is_below = claim.fetch_offset < log.start_offset
-        start_offset = replica.readable_from if is_below else log.start_offset
-        bounds = log.high_watermark, start_offset, log.end_offset
-    return AnswerPart(*key, claim.leader_epoch, claim.fetch_offset, REFUSED, int(code), *bounds)

@@ -302,6 +302,51 @@ def test_y4_where_somebody_writes_is_led_first_and_others_have_their_turn_meanwh
     run(story)
 
 
+def test_y4_whom_somebody_asks_for_has_its_turn_at_once_and_once() -> None:
+    async def story(executor: ThreadPoolExecutor) -> None:
+        placed = Placed()
+        place = Place(Disk(), executor, placed)
+        count = 500
+        await place.begin(image(topic("orders", 1, count=count)))
+        placed.partitions.clear()
+        obeying = asyncio.ensure_future(
+            place.reconcile.obey(image(topic("orders", 1, count=count, epoch=1)))
+        )
+        await asyncio.sleep(0)
+        place.reconcile.hurry(TopicPartition("orders", count - 1))
+        assert placed.partitions[-1] == count - 1
+        assert len(placed.partitions) < count
+        place.reconcile.hurry(TopicPartition("orders", count - 1))
+        await obeying
+        assert sorted(placed.partitions) == list(range(count))
+        place.reconcile.hurry(ORDERS)
+        assert len(placed.partitions) == count
+
+    run(story)
+
+
+@pytest.mark.parametrize("has_writer", [True, False])
+def test_y4_those_where_nobody_writes_give_way_only_where_somebody_does(has_writer: bool) -> None:
+    async def story(executor: ThreadPoolExecutor) -> None:
+        place = Place(Disk(), executor)
+        count = 500
+        await place.begin(image(topic("orders", 1, count=count)))
+        if has_writer:
+            place.write(b"busy")
+        obeying = asyncio.ensure_future(
+            place.reconcile.obey(image(topic("orders", 1, count=count, epoch=1)))
+        )
+        turns = 0
+        while not obeying.done():
+            await asyncio.sleep(0)
+            turns += 1
+        await obeying
+        # Eight parts. One turn after each is what others have anyway; a rest is many of them.
+        assert (turns > 30) == has_writer, turns
+
+    run(story)
+
+
 def test_new_partitions_of_a_topic_go_by_the_options_that_the_others_know_already() -> None:
     async def story(executor: ThreadPoolExecutor) -> None:
         place = Place(Disk(), executor)

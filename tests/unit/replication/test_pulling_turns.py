@@ -15,6 +15,7 @@ from ottla.proto.replication import (
     decode_answer,
     decode_ask,
 )
+from ottla.replication.feeding import FIRST_WORDS_LINGER_MS
 from ottla.replication.follower import PAUSE_MIN_MS
 from ottla.replication.pulling import SYNC_WAIT_MS
 from tests.builders import values_of
@@ -132,6 +133,8 @@ def test_when_nothing_has_changed_an_ask_is_empty() -> None:
 def test_a_thousand_idle_partitions_are_not_looked_at() -> None:
     stream = Stream(1000)
     stream.settle()
+    stream.wait(FIRST_WORDS_LINGER_MS)
+    stream.settle()
     before = stream.leader.looks + stream.follower.looks
     for number in range(100):
         stream.write(b"%d" % number, index=7)
@@ -151,6 +154,7 @@ def test_a_partition_that_is_added_is_claimed_though_a_fetch_is_waiting() -> Non
     ask = stream.ask()
     assert not ask.is_fetch
     assert [claim.index for claim in ask.claims] == [1]
+    stream.wait(FIRST_WORDS_LINGER_MS)
     assert [part.index for part in stream.answer().parts] == [1]
 
 

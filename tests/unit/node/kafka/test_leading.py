@@ -15,9 +15,10 @@ from ottla.controller.image import ClientEndpoint, MetadataImage
 from ottla.controller.proposal import NO_REQUEST, Proposal, encode_proposal
 from ottla.node.kafka.leading import require_standing
 from ottla.proto.errors import RequestError
-from ottla.proto.ids import BrokerId, LeaderEpoch
+from ottla.proto.ids import BrokerId, LeaderEpoch, TopicPartition
 from ottla.proto.kafka import apis
 from ottla.proto.kafka.message import Message
+from ottla.replication.leader import PartitionView
 from tests.builders import produced
 from tests.replicas import HeardFeed
 from tests.unit.node.kafka.asking_for_offsets import listed
@@ -121,6 +122,30 @@ def test_another_leader_is_told_where_clients_of_the_same_listener_find_it(
     ):
         answer = ask(desk, row, version, asked, listener)
         assert endpoints(answer) == [(2, *expected)]
+
+
+def test_who_is_asked_for_what_it_follows_hurries_to_find_that_it_leads(desk: Desk) -> None:
+    asked = list[TopicPartition]()
+    desk.broker.hurry = asked.append
+    assert written(write(desk, "second"))[0] == NOT_LEADER
+    assert asked == [TopicPartition("second", 0)]
+
+    def lead(partition: TopicPartition) -> None:
+        replica = desk.broker.replicas.get(partition.topic, partition.partition)
+        assert replica is not None
+        view = PartitionView(
+            leader_epoch=LeaderEpoch(replica.leader_epoch + 1),
+            partition_epoch=1,
+            replicas=(BrokerId(1),),
+            isr=(BrokerId(1),),
+            min_isr=1,
+            broker_epochs={},
+            active=(BrokerId(1),),
+        )
+        replica.lead(view)
+
+    desk.broker.hurry = lead
+    assert written(write(desk, "second")) == (0, None)
 
 
 def test_where_nobody_leads_nobody_is_told(desk: Desk) -> None:
