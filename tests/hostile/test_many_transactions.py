@@ -24,7 +24,7 @@ COUNT: Final = 10_000
 CONNECTIONS: Final = 40
 DEADLINE_S: Final = 300.0
 # What a transactional id and a producer in a log take, with room for the allocator.
-BYTES_EACH: Final = 12_000
+BYTES_EACH: Final = 6_000
 # The first to look for its coordinator makes the topic.
 NOT_YET: Final = (
     ErrorCode.NOT_COORDINATOR,
