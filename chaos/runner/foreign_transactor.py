@@ -192,7 +192,7 @@ class ForeignTransactor(ForeignClient):
                 return False
             except KafkaException as failure:
                 error = failure.args[0]
-                if error.retriable() and now_s() < end_s:
+                if error.retriable() and now_s() < end_s and not self._over.is_set():
                     continue
                 self._notes.end(index, Kind.UNKNOWN, error.name())
                 self._notes.positions = None

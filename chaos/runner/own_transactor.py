@@ -47,7 +47,7 @@ from ottla.proto.ids import TopicPartition
 from ottla.proto.kafka.apis import END_TXN
 
 _STEP_S: Final = 3.0
-_FLUSH_S: Final = 5.0
+_FLUSH_S: Final = 4.0
 _END_S: Final = 9.0
 _CLOSE_S: Final = 2.0
 _POLL_S: Final = 0.15
@@ -205,7 +205,7 @@ class OwnTransactor:
             try:
                 await producer.commit(_STEP_S)
             except TransactionUnknownError:
-                if now_s() < end_s:
+                if now_s() < end_s and not self._is_over():
                     await asyncio.sleep(_PAUSE_S)
                     continue
                 self._notes.end(index, Kind.UNKNOWN, TransactionUnknownError.__name__)
