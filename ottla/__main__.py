@@ -29,6 +29,9 @@ from ottla.proto.errors import ConfigError, InvariantError, OttlaError
 # gRPC reads it when it is first imported. Its own lines on standard error are no lines of our log,
 # and strangers could cause them.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+# With its event engine a message is handed from thread to thread more often: single writes that
+# wait for two followers took twice as long (docs/adr/0023).
+os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
 
 EXIT_FAILED: Final = 1
 EXIT_WRONG_OPTIONS: Final = 2

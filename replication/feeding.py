@@ -349,13 +349,12 @@ class Feeder:
 
     def _put_unled(self, feed: PartitionFeed) -> None:
         """Let a claim wait that is not one for the leader of this moment: to be refused, soon."""
-        since_ms = self._unled.get(feed, self._now_ms())
+        feed.is_accepted, since_ms = False, self._unled.get(feed, self._now_ms())
         self._leave_lists(feed)
-        feed.is_accepted = False
         if feed.is_open:
             self._unled[feed] = since_ms
             if self._fetch_ms is not None and len(self._unled) == 1:
-                self._wake()  # As above.
+                self._wake()
 
     # ── What the leader says ──────────────────────────────────────────────────────────────────
 
@@ -380,11 +379,12 @@ class Feeder:
         due_ms, now_ms = self.due_ms(), self._now_ms()
         if due_ms is None or now_ms < due_ms:
             return None
-        parts = self._take_said()
+        parts = self._take_said() if self._said else []
         self._take_ready(parts)
-        self._take_unled(parts, now_ms)
-        self._take_unheard(parts, now_ms)
-        self._take_news(parts, now_ms)
+        if self._unled or self._unheard or self._news:
+            self._take_unled(parts, now_ms)
+            self._take_unheard(parts, now_ms)
+            self._take_news(parts, now_ms)
         hit("leader.feed")
         self._number += 1
         self._sent_ms = now_ms
