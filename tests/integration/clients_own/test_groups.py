@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ottla.clients.consumer.errors import CommitError
+from ottla.clients.consumer.errors import CommitError, ConsumerError
 from ottla.clients.consumer.listener import RebalanceListener
 from ottla.clients.consumer.record import OffsetAndMetadata
 from ottla.clients.consumer.sync_consumer import Consumer
@@ -251,7 +251,8 @@ def test_unsubscribing_lets_everything_go(
         read(consumer, 3)
         consumer.subscribe([])
         assert consumer.assignment() == set()
-        assert consumer.poll(0.05) is None
+        with pytest.raises(ConsumerError, match="subscribe or assign comes first"):
+            consumer.poll(0.05)
         consumer.assign([TopicPartition(topic, 0)])
         consumer.seek_to_beginning()
         assert len(read(consumer, 3)) == 3
