@@ -38,6 +38,7 @@ def copy_into(
 ) -> CorruptionError | None:
     """Append, and tell the core; only if it accepts the claim. Return what was bad, if it was."""
     is_whole = True
+    log.held_by_all = sent.held_by_all
     try:
         if len(sent.batches):
             hit("follower.append.before")

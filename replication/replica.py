@@ -85,7 +85,6 @@ class Replica:
         self.puller: PullListener | None = None
         self._tail: Tail | None = None
         self._waiters: Final = Waiters()
-        # Nothing is known of others yet.
         log.held_by_all = FIRST_OFFSET
 
     @property
@@ -185,8 +184,7 @@ class Replica:
                 high_watermark=log.high_watermark,
                 is_fsync=log.settings.fsync,
             )
-        self.leader_epoch, self.source = leader_epoch, leader
-        log.held_by_all = FIRST_OFFSET
+        self.leader_epoch, self.source, log.held_by_all = leader_epoch, leader, FIRST_OFFSET
         core.follow(leader_epoch, is_led=leader is not None, last_unclean_epoch=last_unclean_epoch)
         self._around.events.followed(self)
         self._tell_others()
@@ -355,8 +353,7 @@ class Replica:
         start_offset = self.log.start_offset
         if claim.fetch_offset < start_offset:
             start_offset = self.readable_from
-        now_ms = self._around.now_ms()
-        verdict = core.fetched(follower, broker_epoch, claim, start_offset, now_ms)
+        verdict = core.fetched(follower, broker_epoch, claim, start_offset, self._around.now_ms())
         self.log.held_by_all = core.held_by_all
         self._settle()
         return verdict
@@ -459,7 +456,6 @@ class Replica:
         if core is None or self.failure is not None or not core.accepts(claim):
             return
         wall_ms = around.wall_ms()
-        log.held_by_all = sent.held_by_all
         damage = copy_into(log, core, claim, sent, now_ms=around.now_ms(), wall_ms=wall_ms)
         if damage is not None:
             around.events.corrupted(self, str(damage))

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -37,6 +37,7 @@ from ottla.clients.consumer.membership import (
     subscriptions_of,
 )
 from ottla.clients.consumer.positions import Bookmark, Bookmarks
+from ottla.clients.consumer.protocol import Subscription
 from ottla.clients.consumer.requests import leave_fields
 from ottla.clients.retrying import is_transient
 from ottla.proto.errors import ErrorCode, OttlaError, RemoteProtocolError
@@ -243,8 +244,17 @@ class GroupMember:
         core = self.core
         assignments: dict[str, bytes] = {}
         self._counts = None
-        if joined.leader == joined.member_id and not joined.get("skip_assignment", False):
-            assignments = await self._share_out(joined)
+        if joined.leader == joined.member_id:
+            members = subscriptions_of(
+                (one.member_id, one.get("group_instance_id"), one.metadata)
+                for one in joined.members
+            )
+            # Also who leads on after a restart, and shares nothing out, must notice partitions that
+            # are added: nobody else does (KIP-814).
+            self._counts = await self._count_partitions(members)
+            if not joined.get("skip_assignment", False):
+                assignor = next(row for row in core.assignors if row.name == joined.protocol_name)
+                assignments = make_assignments(assignor, members, self._counts)
         answer = await self._coordinator.ask(SYNC_GROUP, core.sync_fields(assignments))
         code = error_code_of(answer.error_code)
         reaction = core.react(code, "SyncGroup")
@@ -259,20 +269,15 @@ class GroupMember:
                 f"group {core.group_id}: its leader sent an unreadable assignment: {error}.",
             ) from error
 
-    async def _share_out(self, joined: Message) -> dict[str, bytes]:
-        rows_by_name = {row.name: row for row in self.core.assignors}
-        assignor = rows_by_name[joined.protocol_name]
-        members = subscriptions_of(
-            (one.member_id, one.get("group_instance_id"), one.metadata) for one in joined.members
-        )
+    async def _count_partitions(self, members: Mapping[str, Subscription]) -> dict[str, int]:
+        """Return how many partitions the topics of the group have, as far as they are known."""
         topics = {topic for member in members.values() for topic in member.topics}
         self._cluster.want(*topics)
         with suppress(TimeoutError):
             async with asyncio.timeout(_METADATA_TIMEOUT_S):
                 while not all(map(self._is_known, topics)):
                     await self._cluster.refresh()
-        self._counts = self._counts_of(topics)
-        return make_assignments(assignor, members, self._counts)
+        return self._counts_of(topics)
 
     def _is_known(self, topic: str) -> bool:
         metadata = self._cluster.metadata

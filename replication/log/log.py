@@ -98,8 +98,7 @@ class Log:
         self.high_watermark = Offset(max(state.start_offset, min(state.high_watermark, end_offset)))
         # Compaction, here or at the leader, may have left gaps in the offsets below this one.
         self.gaps_below = state.gaps_below
-        # Every other replica has what is below; so long a marker or a tombstone stays, or whoever
-        # was away for long would never hear of it. Whoever knows of other replicas says so.
+        # Every other replica has what is below; what one lacks is not cleaned away (Q8).
         self.held_by_all = Offset(INT64_MAX)
         # Why this log refuses everything, or None.
         self.offline: str | None = None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ottla.clients.consumer.errors import CommitError
+from ottla.clients.consumer.errors import CommitError, ConsumerError
 from ottla.clients.consumer.listener import RebalanceListener
 from ottla.clients.consumer.record import OffsetAndMetadata
 from ottla.clients.consumer.sync_consumer import Consumer
@@ -150,6 +150,23 @@ def test_a_static_member_that_restarts_keeps_its_share_without_a_rebalance(
     first.close()
 
 
+def test_a_leader_that_restarts_as_a_static_member_notices_new_partitions(
+    groups: str, new_topic: NamedTopic, name: str
+) -> None:
+    topic = new_topic(2)
+    chosen = settings(groups, name, metadata_max_age_ms=200) | {"group.instance.id": "one"}
+    with Consumer(chosen) as first:
+        first.subscribe(topic)
+        poll_until([first], lambda: len(first.assignment()) == 2, "both partitions")
+        generation = first.group_metadata().generation
+    with Consumer(chosen) as again:
+        again.subscribe(topic)
+        poll_until([again], lambda: len(again.assignment()) == 2, "the same share")
+        assert again.group_metadata().generation == generation, "it has shared nothing out"
+        ConfluentAdmin(groups).add_partitions(topic, 4)
+        poll_until([again], lambda: len(again.assignment()) == 4, "new partitions")
+
+
 def test_a_pattern_finds_topics_that_are_made_later_and_partitions_that_are_added(
     groups: str, producer: Producer, new_topic: NamedTopic, name: str
 ) -> None:
@@ -234,7 +251,8 @@ def test_unsubscribing_lets_everything_go(
         read(consumer, 3)
         consumer.subscribe([])
         assert consumer.assignment() == set()
-        assert consumer.poll(0.05) is None
+        with pytest.raises(ConsumerError, match="subscribe or assign comes first"):
+            consumer.poll(0.05)
         consumer.assign([TopicPartition(topic, 0)])
         consumer.seek_to_beginning()
         assert len(read(consumer, 3)) == 3

@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.integration.clusters import RunningCluster, running_cluster
+from tests.integration.nodes import wait_until
 
 # Few partitions of __consumer_offsets: a cluster that lives for seconds needs no more.
 OPTIONS = {"offsets.topic.num.partitions": "6", "group.initial.rebalance.delay.ms": "100"}
@@ -34,12 +35,17 @@ def new_topic(cluster: RunningCluster) -> Callable[[int], str]:
     return create
 
 
+def _count(producer: Producer, topic: str) -> int:
+    return len(producer.list_topics(topic, timeout=30).topics[topic].partitions)
+
+
 @pytest.fixture
 def write(cluster: RunningCluster) -> Callable[[str, int, int], None]:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
 
     def send(topic: str, partitions: int, count: int) -> None:
-        """Write so many records to each of the partitions."""
+        """Write so many records to each of the partitions, new ones too."""
+        wait_until(lambda: _count(producer, topic) >= partitions, 30.0, "it knows of all of them")
         for number in range(count):
             for index in range(partitions):
                 producer.produce(topic, str(number).encode(), partition=index)
