@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.proto.ids import FIRST_OFFSET, INT64_MAX, NO_EPOCH, LeaderEpoch, Offset
+from ottla.proto.records.control import Marker, read_marker
 from ottla.replication.epochs import EpochHistory
 from ottla.replication.inspect.damage import Behind, find_behind
 from ottla.replication.inspect.entries import (
@@ -224,7 +225,7 @@ class _PartitionCheck:
                 checks.clear()
             for check in checks.values():
                 check.batch(at)
-            self._take(at)
+            self._take(at, read_marker(walk.bytes_of(at)) if at.header.is_control else None)
         return True
 
     def _lose_the_rest(self, segment: SegmentPlace) -> None:
@@ -333,7 +334,7 @@ class _PartitionCheck:
         if epoch > self._epochs.latest:
             self._epochs.assign(epoch, Offset(at.header.base_offset))
 
-    def _take(self, at: At) -> None:
+    def _take(self, at: At, marker: Marker | None) -> None:
         header = at.header
         self.report.batches += 1
         self.report.records += header.count
@@ -346,7 +347,7 @@ class _PartitionCheck:
         if self._due is not None or header.base_offset >= self._end:
             self._due = self._end = header.next_offset
             self._is_end_known = True
-        self._producers.record(header, Offset(header.base_offset), header.max_timestamp)
+        self._producers.record(header, Offset(header.base_offset), header.max_timestamp, marker)
 
     # -- producers -------------------------------------------------------------------------------
 

@@ -114,6 +114,10 @@ class CheckedWalk:
                 yield At(self.position, header)
                 self.position += header.size
 
+    def bytes_of(self, at: At) -> bytes:
+        """Return a batch that was met, whole."""
+        return self._file.read_at(at.position, at.header.size)
+
     def _in_window(self, window: bytes) -> Iterator[At]:
         view, start = memoryview(window), self.position
         while self.problem is None:

@@ -13,6 +13,7 @@ from ottla.replication.log.state import (
     producers_key,
 )
 from tests.unit.replication.inspect.shelf import NAME, ROOT, Shelf, filled
+from tests.unit.replication.log import transactions
 
 FIRST, SECOND, LAST = (f"{base:020d}" for base in (0, 20, 40))
 
@@ -33,6 +34,20 @@ def test_a_producer_snapshot_with_another_sequence() -> None:
         "producer snapshot at 60: producer 7 has sequences 58 to 61 at offsets 58 to 59, "
         "time 1104; the log has sequences 58 to 59 at offsets 58 to 59, time 1104",
     ]
+
+
+def test_a_marker_that_begins_the_next_epoch_is_seen_in_snapshot_and_log() -> None:
+    """Found by `ottla chaos run C46K`: with transaction.version 2 a marker has the next epoch."""
+    shelf = Shelf()
+    log = shelf.create()
+    transactions.write(log, 9, epoch=4)
+    transactions.end(log, 9, is_commit=True, epoch=5, is_bumped=True)
+    log.checkpoint()
+    log.close()
+    known = decode_producers(NAME, shelf.disk[producers_key(NAME, Offset(2))]).get(9)
+    assert known is not None
+    assert known.epoch == 5
+    assert shelf.problems() == []
 
 
 def test_a_producer_snapshot_with_a_batch_that_is_not_there() -> None:
