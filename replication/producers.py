@@ -167,12 +167,33 @@ class ProducerStates:
             return None
         for placed in batches:
             if placed.first_sequence == sequence and placed.last_sequence == header.last_sequence:
+                self._require_same_transaction(placed, header)
                 return placed
         raise RequestError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"Producer {header.producer_id} sent sequence {sequence}; "
             f"the next in line is {expected}.",
         )
+
+    def _require_same_transaction(self, placed: Placed, header: BatchHeader) -> None:
+        """Refuse a sequence that was used in a transaction that has ended.
+
+        It would be taken for a repeat, and acknowledged, and be lost:
+            1. a transaction is aborted while a batch of it is on its way, which is then written
+            2. its producer (librdkafka 2.16) takes that batch for never sent, and gives the same
+               sequences to a batch of its next transaction
+            3. that one "is there already": its transaction is committed without it
+        Told out of order, the producer aborts, and goes on with another epoch.
+        """
+        if not header.is_transactional:
+            return
+        open_from = self.transactions.first_offset_of(header.producer_id)
+        if open_from is None or placed.first_offset < open_from:
+            raise RequestError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Producer {header.producer_id} used sequence {header.base_sequence} in a "
+                "transaction that has ended.",
+            )
 
     def check_marker(self, end: EndMarker) -> bool:
         """Return whether a marker says anything new; raises `RequestError` for a deposed sender."""
