@@ -105,11 +105,24 @@ def _is_due(case: Case, read: FinalRead, send: Send, ends: Mapping[tuple[Place, 
 
 
 def _ends(case: Case) -> dict[tuple[Place, int], int]:
+    """Return where the logs ended, but for markers.
+
+    What is committed is read first. Then every id is held anew, which may write markers behind it.
+    """
     return {
-        (one.read.place, one.read.turn): one.read.high_watermark
+        (one.read.place, one.read.turn): _end_of_records(one.read)
         for one in case.finals
         if one.read.source == LEADER
     }
+
+
+def _end_of_records(read: FinalRead) -> int:
+    end = read.high_watermark
+    for record in reversed(read.records):
+        if not record.is_control or record.offset != end - 1:
+            break
+        end -= 1
+    return end
 
 
 def _add_missing(ledger: Ledger, send: Send, told: str, torn: Findings, lost: Findings) -> None:

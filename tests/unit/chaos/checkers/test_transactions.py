@@ -258,6 +258,11 @@ def test_a_reader_that_waits_for_ever_breaks_row_33() -> None:
     assert not broken(one().stands(A, end=2).stands(B, place=THERE, end=2))
 
 
+def test_a_marker_that_came_behind_what_was_read_is_no_standstill() -> None:
+    """As it does when an id is held anew whose transaction has no record here."""
+    assert not broken(one().stands(A, end=1).stands(B, place=THERE, end=1))
+
+
 def test_an_id_that_nobody_can_hold_any_more_breaks_row_33() -> None:
     for kind, wrong in ((Kind.FAIL, {33}), (Kind.OK, set[int]())):
         tale = ends(one(), A, B)
