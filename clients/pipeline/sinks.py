@@ -23,7 +23,8 @@ from ottla.proto.errors import ConfigError
 _ROWS_SHOWN: Final = 20
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 # Options of format ottla by which a file says itself what it wants promised.
-_OWN_PROMISE: Final = frozenset({"exactlyonce", "transactionalidprefix", "kafka.acks"})
+_OWN_PROMISE: Final = frozenset({"exactlyonce", "transactionalidprefix"})
+_ALL: Final = ("all", "-1")
 # Columns by which files are found again, from a time.
 _BY_TIME: Final = {"day": {"day": "yyyy-MM-dd"}, "hour": {"day": "yyyy-MM-dd", "hour": "HH"}}
 
@@ -70,7 +71,13 @@ def topic_options(sink: Part, pipeline: Pipeline, *, takes_over: bool) -> dict[s
     given = {key: str(value) for key, value in sink.values.get("options", {}).items()}
     options = {"kafka.bootstrap.servers": pipeline.bootstrap, "topic": sink.text("topic")}
     prefix = pipeline.prefix_of(sink)
-    if prefix is not None and not _OWN_PROMISE & {key.lower() for key in given}:
+    told = {key.lower(): value for key, value in given.items()}
+    if prefix is not None and not _OWN_PROMISE & set(told):
+        if told.get("kafka.acks", "all") not in _ALL:
+            raise ConfigError(
+                f"sinks {sink.name}: kafka.acks={told['kafka.acks']} promises less than exactly "
+                'once; leave it out, or say guarantee = "at-least-once".'
+            )
         options |= {"exactlyOnce": "true", "transactionalIdPrefix": prefix}
         if takes_over:
             options["takeOverPrefix"] = "true"

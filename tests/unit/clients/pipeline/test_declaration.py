@@ -180,6 +180,15 @@ def test_options_of_a_sink_say_themselves_what_it_promises() -> None:
     assert options["transactionalIdPrefix"] == "mine"
 
 
+def test_acks_of_a_sink_do_not_turn_exactly_once_off_without_a_word() -> None:
+    found = read_pipeline((WHOLE + 'options = { "kafka.acks" = "all" }\n').encode())
+    options = topic_options(found.sinks[0], found, takes_over=False)
+    assert (options["exactlyOnce"], options["kafka.acks"]) == ("true", "all")
+    found = read_pipeline((WHOLE + 'options = { "kafka.acks" = 1 }\n').encode())
+    with pytest.raises(ConfigError, match="kafka.acks=1 promises less than exactly once"):
+        topic_options(found.sinks[0], found, takes_over=False)
+
+
 def test_everything_that_is_wrong_is_told_at_once() -> None:
     broken = WHOLE.replace('size = "1 minute"\n', "").replace('topic = "views"', "topic = 7")
     with pytest.raises(ConfigError) as caught:
