@@ -41,10 +41,9 @@ class Handout:
     def next_here(self, pump: Callable[[], None]) -> Record | None:
         """Return the next record if it is here; `pump` is called if there is room for more."""
         bookmarks = self.bookmarks
-        lock = bookmarks.lock
-        # Half the price of `with`.
-        lock.acquire()
-        try:
+        # Not acquire and release, though that costs half: Ctrl-C between acquire and try would
+        # leave it locked for ever.
+        with bookmarks.lock:
             # As `_may_give_out`, without a call for each record.
             if self._waiting or self._is_closed:
                 return None
@@ -60,8 +59,6 @@ class Handout:
                 if not self._is_plain:
                     readable = self._reading.read([record]) or self.read(1)
                     record = readable[0] if readable else None
-        finally:
-            lock.release()
         if bookmarks.portions_opened != opened:
             pump()
         return record

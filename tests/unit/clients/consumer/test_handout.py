@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from typing import Any
@@ -169,3 +170,26 @@ def test_the_same_holds_in_plain_python(is_crash: bool) -> None:
                 _fail(is_crash=is_crash)
                 break
     assert coordinator.committed == {A0: 7 if is_crash else 8}
+
+
+def test_an_interrupt_leaves_nothing_locked() -> None:
+    """Ctrl-C comes at any moment; who holds the lock then could not even be closed."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    with Consumer(CONFIG) as consumer:
+        handout = consumer._async
+        _recorded(handout)
+        _give(handout, [b"x"] * 2_000)
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            for turn in range(3_000):
+                with suppress(KeyboardInterrupt):
+                    signal.setitimer(signal.ITIMER_REAL, (20 + turn % 100) / 1e6)
+                    for _ in range(2_000):
+                        handout.next_here(lambda: None)
+                assert not handout.bookmarks.lock._is_owned()  # type: ignore[attr-defined]
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
