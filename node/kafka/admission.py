@@ -62,7 +62,11 @@ def questions_of(broker: Broker, request: ProduceRequest) -> Questions:
             if not records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
                 continue
             replica = broker.replicas.get(name, index)
-            if replica is None or not replica.is_leader:
+            if replica is None:
+                continue
+            # Asked now, and not when it is written: whoever begins to lead there has asked nobody.
+            broker.hurry(replica.partition)
+            if not replica.is_leader:
                 continue
             producer_id = int.from_bytes(records[_PRODUCER_AT:_EPOCH_AT], "big", signed=True)
             epoch = int.from_bytes(records[_EPOCH_AT:_EPOCH_END], "big", signed=True)

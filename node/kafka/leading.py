@@ -43,9 +43,8 @@ def led_here(broker: Broker, topic: str, index: int, epoch: int = NO_EPOCH) -> R
     replica = broker.replicas.get(topic, index)
     if replica is None:
         raise _absence(broker, topic, index)
-    if replica.leader is None:
-        # After a failover of many it may be one of the last to hear that it leads.
-        broker.hurry(replica.partition)
+    # After a failover of many it may be one of the last to hear that it leads, or does no longer.
+    broker.hurry(replica.partition)
     if epoch not in (NO_EPOCH, replica.leader_epoch):
         is_old = epoch < replica.leader_epoch
         raise RequestError(

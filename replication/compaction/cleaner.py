@@ -43,8 +43,8 @@ from ottla.replication.transactions import Aborted
 
 # About 160 bytes of memory each.
 KEYS_MAX: Final = 800_000
-# Between two looks at what could go if no replica lacked it.
-AGAIN_MS: Final = 60_000
+# Between two looks at what could go if no replica lacked it: each reads the whole log.
+AGAIN_MS: Final = 3_600_000
 
 
 @dataclass(slots=True)

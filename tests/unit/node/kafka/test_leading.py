@@ -148,6 +148,14 @@ def test_who_is_asked_for_what_it_follows_hurries_to_find_that_it_leads(desk: De
     assert written(write(desk, "second")) == (0, None)
 
 
+def test_who_leads_asks_whether_it_still_does(desk: Desk) -> None:
+    """The image may say otherwise already, and its turn to obey has not come."""
+    asked = list[TopicPartition]()
+    desk.broker.hurry = asked.append
+    assert written(write(desk, "here"))[0] == 0
+    assert asked == [TopicPartition("here", 0)]
+
+
 def test_where_nobody_leads_nobody_is_told(desk: Desk) -> None:
     for told, answer in (
         (written, write(desk, "nobody")),
