@@ -26,10 +26,9 @@ BIN: Final = Path(sys.executable).parent
 QUICK_FOLDERS: Final = ("tests/tidy", "tests/unit", "tests/scripts")
 SPARK_FOLDER: Final = "tests/integration/spark"
 WITHOUT_MORE: Final = "not interop and not long and not containers and not transactions"
-_WORKERS_MAX: Final = 5
-# Two for each core and one more: tests of clusters wait for much of their time, and four left a
-# quarter of two cores idle. What each gets: `schedule.py`.
-_COUNT_OF_WORKERS: Final = min(_WORKERS_MAX, 2 * (os.cpu_count() or 1) + 1)
+_WORKERS_MAX: Final = 4
+# Two for each core: tests of clusters wait for much of their time. What each gets: `schedule.py`.
+_COUNT_OF_WORKERS: Final = min(_WORKERS_MAX, 2 * (os.cpu_count() or 1))
 WORKERS: Final = ("-n", str(_COUNT_OF_WORKERS), "--dist", "loadscope")
 # "812 passed, 3 skipped in 61.20s", at the end of what pytest prints.
 _SUMMARY: Final = re.compile(r"(?:\d+ [a-z]+(?:, )?)+ in [0-9.]+s")

@@ -188,6 +188,14 @@ def _play(world: World, steps: list[tuple[str, object]]) -> int:
         ("answer", BeatAnswer(is_fenced=False, version=50)),
     ]
 )
+@example(
+    [
+        ("answer", None),
+        ("answer", None),
+        ("answer", Registered(EPOCH)),
+        ("answer", BeatAnswer(is_fenced=False, version=EPOCH + 1)),
+    ]
+)
 @given(STEPS)
 def test_whatever_controllers_answer_the_broker_finds_the_one_that_is_there(
     steps: list[tuple[str, object]],
@@ -195,7 +203,8 @@ def test_whatever_controllers_answer_the_broker_finds_the_one_that_is_there(
     world = _world()
     version = _play(world, steps)
     # Now controller 2 is active and answers everything; the others say so.
-    world.follow(version + EPOCH)
+    # Whoever was told of a version is not heard before it has followed as far.
+    world.follow(max([version, *(told for told, _ in world.heard)]) + EPOCH)
     world.step(Recovered(damaged={}, now_ms=world.now_ms))
     deadline_ms = world.now_ms + SESSION_MS + 3 * BEAT_MS
     was_told = False
