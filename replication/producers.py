@@ -180,8 +180,8 @@ class ProducerStates:
 
         It would be taken for a repeat, and acknowledged, and be lost:
             1. a transaction is aborted while a batch of it is on its way, which is then written
-            2. its producer (librdkafka 2.16) takes that batch for never sent, and gives the same
-               sequences to a batch of its next transaction
+            2. its producer (librdkafka 2.16 was seen to) gives the same sequences to a batch of its
+               next transaction, as if that batch had never been sent
             3. that one "is there already": its transaction is committed without it
         Told out of order, the producer aborts, and goes on with another epoch.
         """
