@@ -35,6 +35,8 @@ def check(path: Path) -> None:
     found = _read(path)
     parts = len(found.sources), len(found.steps), len(found.sinks)
     click.echo(f"{found.name}: {parts[0]} sources, {parts[1]} steps, {parts[2]} sinks.")
+    for name in found.dropping_steps:
+        click.echo(f"steps {name} has no dead_letters: rows that it cannot read are dropped.")
 
 
 @pipeline.command()
@@ -83,8 +85,8 @@ def run(
             asyncio.run(running.wait(click.echo))
         finally:
             running.stop()
-        for name, rows in running.rows_read.items():
-            click.echo(f"{name}: done, {rows} rows read.")
+        for line in running.summary():
+            click.echo(line)
     finally:
         spark.stop()
 

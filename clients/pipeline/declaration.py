@@ -92,6 +92,12 @@ class Pipeline:
 
 
 def read_pipeline(data: bytes) -> Pipeline:
+    @property
+    def dropping_steps(self) -> list[str]:
+        """Return the steps that have nowhere to send the rows that they cannot read."""
+        parsing = (one for one in self.steps if one.kind.startswith("parse_"))
+        return [one.name for one in parsing if not one.text("dead_letters")]
+
     """Return the pipeline of a TOML file, or raise `ConfigError`, a sentence for each problem."""
     if len(data) > FILE_BYTES_MAX:
         raise ConfigError(f"A pipeline has at most {FILE_BYTES_MAX} bytes, not {len(data)}.")

@@ -202,3 +202,9 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
 def test_a_file_that_is_too_large_is_not_read() -> None:
     with pytest.raises(ConfigError, match="A pipeline has at most"):
         read_pipeline(b"#" * (1 << 20) + b"\n")
+def test_steps_that_have_nowhere_to_send_what_they_cannot_read_are_known() -> None:
+    assert read_pipeline(WHOLE.encode()).dropping_steps == []
+    without = WHOLE.replace('dead_letters = "clicks-dead"\n', "")
+    assert read_pipeline(without.encode()).dropping_steps == ["events"]
+
+
