@@ -67,6 +67,11 @@ def run(
     """Run a pipeline until it has read everything, or until Ctrl-C if it has an interval."""
     found = _read(path, bootstrap)
     settings = dict(_setting(one) for one in conf)
+    if takes_over and not found.writes_exactly_once:
+        raise ConfigError(
+            f"--take-over is for topics that are written exactly once, and {found.name} writes "
+            "none so."
+        )
     require_topics(found)
     require_exactly_once(found)
     # Loaded only now: what is wrong with the file is told at once.
