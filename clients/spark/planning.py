@@ -41,6 +41,8 @@ from ottla.proto.kafka.uuids import ZERO_UUID
 LOG: Final = logging.getLogger("ottla.spark")
 STARTING: Final = "startingOffsets"
 ENDING: Final = "endingOffsets"
+# So many partitions are named in a sentence.
+_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,15 +207,16 @@ class Planner:
     def began(self, start: StreamOffsets, now: TopicIds) -> Offsets:
         """Return where the next batch begins; not where the topic was made anew (Q2, Q3)."""
         for topic in made_anew(start.topic_ids, now):
-            places = (
+            places = [
                 f"{at} in partition {where.partition}"
                 for where, at in sorted(start.offsets.items())
                 if where.topic == topic
-            )
+            ]
+            more = ", …" if len(places) > _SHOWN else ""
             self.lost(
                 f"{topic}: the topic was deleted and made anew (id {start.topic_ids[topic]}, now "
-                f"{now[topic]}): the stream was at {', '.join(places)}, and what it had not read "
-                "of the old topic is gone."
+                f"{now[topic]}): the stream was at {', '.join(places[:_SHOWN])}{more}, and what it "
+                "had not read of the old topic is gone."
             )
         return start.of_same_topics(now)
 
@@ -252,10 +255,10 @@ def _require_all(
 ) -> None:
     missing = sorted(set(partitions) - set(numbers))
     if missing:
-        raise ConfigError(f"{name} says nothing of {', '.join(map(str, missing[:5]))}.")
+        raise ConfigError(f"{name} says nothing of {', '.join(map(str, missing[:_SHOWN]))}.")
     unknown = sorted(set(numbers) - set(partitions))
     if unknown:
-        told = ", ".join(map(str, unknown[:5]))
+        told = ", ".join(map(str, unknown[:_SHOWN]))
         raise ConfigError(f"{name} speaks of {told}, and the query does not read that.")
 
 

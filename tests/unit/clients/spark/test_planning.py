@@ -39,6 +39,12 @@ def test_a_topic_that_was_made_anew_is_told_with_where_the_stream_was() -> None:
         planner.began(start, {"t": NEW})
 
 
+def test_a_sentence_does_not_grow_with_the_partitions_of_a_topic() -> None:
+    start = StreamOffsets({TopicPartition("t", n): n for n in range(1000)}, {"t": OLD})
+    with _planner("true") as planner, pytest.raises(DataLossError, match="partition 4, …, and"):
+        planner.began(start, {"t": NEW})
+
+
 def test_a_batch_across_two_topics_of_one_name_is_told() -> None:
     start, end = StreamOffsets({FIRST: 5}, {"t": OLD}), StreamOffsets({FIRST: 9}, {"t": NEW})
     told = f"t: the batch begins in the topic with the id {OLD} and ends in the one with the id"
