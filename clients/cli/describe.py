@@ -32,7 +32,7 @@ from ottla.proto.kafka.message import Message
 from ottla.proto.kafka.uuids import ZERO_UUID
 from ottla.proto.options.endpoints import Address
 from ottla.proto.options.option import shown_name
-from ottla.proto.options.topic import effective_min_insync
+from ottla.proto.options.topic import CLEANUP_POLICY, effective_min_insync
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ class _Described:
             min_isr=None
             if least is None
             else effective_min_insync(least, replication_factor=count),
+            is_compacted="compact" in (self.configs.get(CLEANUP_POLICY.name) or ""),
         )
 
 
