@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -39,56 +39,45 @@ Place = tuple[str, int]
 
 
 class Readings:
-    """What all members together have read, in the order of one clock.
+    """What all members together have read and committed, in the order of one clock.
 
     By topic and partition: a record of one topic does not stand for one of another.
     """
 
     def __init__(self) -> None:
         self._lock: Final = threading.Lock()
-        self.seen: Final[dict[Place, set[int]]] = defaultdict(set)
+        # When each offset was read for the first time.
+        self.seen: Final[dict[Place, dict[int, float]]] = defaultdict(dict)
         # Who has read what: by place and offset.
         self._readers: Final[dict[tuple[Place, int], set[Member]]] = defaultdict(set)
-        self._marked_s = 0.0
-        # When each partition was read for the first time since the last `mark`.
-        self._since: dict[Place, float] = {}
-        # When a commit of each partition was acknowledged that was asked for since then.
-        self._commits_since: dict[Place, float] = {}
+        # What was acknowledged, and when: offsets before which all is done.
+        self._commits: Final[dict[Place, list[tuple[int, float]]]] = defaultdict(list)
 
     def note(self, place: Place, offset: int, reader: Member | None = None) -> None:
         with self._lock:
-            self.seen[place].add(offset)
+            self.seen[place].setdefault(offset, time.monotonic())
             if reader is not None:
                 self._readers[place, offset].add(reader)
-            self._since.setdefault(place, time.monotonic())
 
-    def note_commit(self, places: Iterable[Place], asked_s: float) -> None:
-        """Note that a commit is acknowledged, and when it was asked for."""
+    def note_commit(self, place: Place, offset: int) -> None:
+        """Note that the commit of an offset is acknowledged."""
         with self._lock:
-            if asked_s > self._marked_s:
-                for place in places:
-                    self._commits_since.setdefault(place, time.monotonic())
+            self._commits[place].append((offset, time.monotonic()))
 
-    def mark(self) -> None:
+    def read_s(self, place: Place, offset: int) -> float | None:
+        """Return when a record was read first; None if it was not."""
         with self._lock:
-            self._marked_s = time.monotonic()
-            self._since = {}
-            self._commits_since = {}
+            return self.seen[place].get(offset)
 
-    def resumed_s(self) -> dict[Place, float]:
-        """Return when each partition was read again since the mark; without those that were not."""
+    def committed_s(self, place: Place, offset: int) -> float | None:
+        """Return when a commit that covers a record was acknowledged first."""
         with self._lock:
-            return dict(self._since)
-
-    def committed_s(self) -> dict[Place, float]:
-        """Return when a commit of each partition was acknowledged again since the mark."""
-        with self._lock:
-            return dict(self._commits_since)
+            return next((when for end, when in self._commits[place] if end > offset), None)
 
     def has_all(self, topic: str, ends: dict[int, int]) -> bool:
         """Return whether everything before the ends of a topic's partitions was read."""
         with self._lock:
-            return all(self.seen[topic, one] >= set(range(end)) for one, end in ends.items())
+            return all(self.seen[topic, one].keys() >= set(range(end)) for one, end in ends.items())
 
     def readers(self, place: Place, offsets: range) -> set[Member]:
         with self._lock:
@@ -190,11 +179,9 @@ class Confluent(Member):
             consumer.close()
 
     def _commit(self, consumer: Consumer) -> None:
-        asked_s = time.monotonic()
-        told = consumer.commit(asynchronous=False)
-        self.into.note_commit(
-            [(one.topic, one.partition) for one in told if one.error is None], asked_s
-        )
+        for one in consumer.commit(asynchronous=False):
+            if one.error is None:
+                self.into.note_commit((one.topic, one.partition), one.offset)
 
 
 class Cooperative(Confluent):

@@ -1,8 +1,6 @@
-"""What the tests of groups note of what is read: by topic and partition, and since a mark."""
+"""What the tests of groups note of what is read: by topic and partition, and when."""
 
 from __future__ import annotations
-
-import time
 
 from tests.integration.groups.crew import Readings
 
@@ -14,11 +12,18 @@ def test_a_record_of_one_topic_does_not_stand_for_one_of_another() -> None:
     assert not readings.has_all("another", {0: 1})
 
 
-def test_a_commit_that_was_asked_for_before_the_mark_does_not_count() -> None:
+def test_a_record_that_is_read_again_was_read_when_it_was_read_first() -> None:
     readings = Readings()
-    before_s = time.monotonic()
-    readings.mark()
-    readings.note_commit([("one", 0)], before_s)
-    assert readings.committed_s() == {}
-    readings.note_commit([("one", 1)], time.monotonic())
-    assert list(readings.committed_s()) == [("one", 1)]
+    readings.note(("one", 0), 7)
+    first_s = readings.read_s(("one", 0), 7)
+    readings.note(("one", 0), 7)
+    assert readings.read_s(("one", 0), 7) == first_s
+    assert readings.read_s(("one", 0), 8) is None
+
+
+def test_a_commit_covers_what_stands_before_its_offset() -> None:
+    readings = Readings()
+    readings.note_commit(("one", 0), 7)
+    assert readings.committed_s(("one", 0), 6) is not None
+    assert readings.committed_s(("one", 0), 7) is None
+    assert readings.committed_s(("another", 0), 6) is None
