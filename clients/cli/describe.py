@@ -16,7 +16,7 @@ import click
 from ottla.clients.cli.cluster import Cluster, open_cluster
 from ottla.clients.cli.conditions import Problem, Standing, problems, told_together
 from ottla.clients.cli.configs import TOPIC, set_by_hand
-from ottla.clients.cli.options import for_clients, run
+from ottla.clients.cli.options import ToolCommand, for_clients, old_spelling, run
 from ottla.clients.cli.output import (
     complain,
     printable,
@@ -68,8 +68,9 @@ class _Described:
         )
 
 
-@click.command()
+@click.command(cls=ToolCommand)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
+@old_spelling("--topic", instead="say the name alone: `ottla topics describe NAME`.")
 @for_clients
 def describe(bootstrap: tuple[Address, ...], as_json: bool, names: tuple[str, ...]) -> None:
     """Tell where the partitions of topics are: of NAME, or of all topics; and what is wrong.
