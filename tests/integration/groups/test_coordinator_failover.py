@@ -30,6 +30,7 @@ from tests.integration.groups.crew import (
     share_out,
     until,
 )
+from tests.portion import portion
 
 pytestmark = pytest.mark.integration
 
@@ -234,6 +235,7 @@ def test_reading_goes_on_when_the_coordinator_dies(tmp_path: Path) -> None:
 
 
 # What the worst of twenty kills may take: reading, and commits that are acknowledged.
+KILLS: Final = 20
 RESUMES_S: Final = 2.0
 
 
@@ -242,7 +244,7 @@ def test_the_coordinator_is_killed_twenty_times(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kills = list[Resumed]()
-    _steady(tmp_path, 20, kills.append)
+    _steady(tmp_path, portion(KILLS), kills.append)
     times = {
         "writing": sorted(max(one.writes_s.values()) for one in kills),
         "reading": sorted(max(one.reads_s.values()) for one in kills),
@@ -253,6 +255,9 @@ def test_the_coordinator_is_killed_twenty_times(
         for what, took_s in times.items():
             p50, p99 = took_s[len(took_s) // 2], took_s[-1]
             print(f"{what} went on after p50 {p50:.2f} s, p99 {p99:.2f} s ({len(took_s)} kills)")
+    if len(kills) < KILLS:
+        # A part of the run, beside whatever else CI does: nothing was lost, but it has no p99.
+        return
     # The p99 of twenty is the worst of them.
     assert times["reading"][-1] <= RESUMES_S
     assert times["committing"][-1] <= RESUMES_S
