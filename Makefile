@@ -146,7 +146,7 @@ mutants: install ## rules undone on purpose, one by one, in real nodes: the judg
 .PHONY: interop
 interop: install ## Kafka's own programs judge our node and our files (needs Java 17 and Maven)
 	@$(BIN)/python -m tests.interop.kafka
-	$(BIN)/pytest -m "interop and not transactions" tests/interop tests/integration/clients_own
+	$(BIN)/pytest -m "interop and not transactions" tests/interop tests/integration/clients_own tests/integration/groups
 
 .PHONY: transactions
 transactions: install ## transactions on real nodes that are killed, thousands of them, drivers that die; on Apache Kafka too where there is Java

@@ -34,9 +34,9 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.cluster_nodes import started
-from bench.kafka_cluster import kafka_cluster
 from bench.machine import machine_of
 from bench.measure import say, table, workspace
+from bench.peers.kafka import KafkaPeer
 from tests.interop.kafka import missing_tools
 
 FREE_BYTES: Final = 4 * 10**9
@@ -205,8 +205,9 @@ async def _run(options: argparse.Namespace, directory: Path) -> list[Figures]:
             work = (OURS, bootstrap, options.rounds, options.seconds)
             found.append(await asyncio.to_thread(measured, *work))
     if options.only != "ours":
-        with kafka_cluster(directory / "kafka") as bootstrap:
-            work = (KAFKA, bootstrap, options.rounds, options.seconds)
+        with KafkaPeer(directory / "kafka") as peer:
+            peer.start()
+            work = (KAFKA, peer.bootstrap, options.rounds, options.seconds)
             found.append(await asyncio.to_thread(measured, *work))
     return found
 

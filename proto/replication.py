@@ -10,12 +10,14 @@ The stream is the session: the leader keeps the last claim of every partition, a
 only those that are new or changed. An `Ask` that is a fetch gets exactly one `Answer`. A partition
 that an `Answer` names is not answered again before it was claimed anew.
 
-Fields are big-endian and of fixed width, so that thousands of claims are read in one go.
+Fields are big-endian and of fixed width, so that thousands of claims are read in one go. Whoever
+changes them takes new kinds for both frames: then nodes of different builds refuse one another, in
+either role. Kinds 1 and 2 had no "held by all".
 
-    Ask      kind int8 = 1 │ flags │ broker epoch int64 │ answered int64 │ count int32
+    Ask      kind int8 = 3 │ flags │ broker epoch int64 │ answered int64 │ count int32
              count × (topic id 16 │ index │ leader epoch │ fetch offset int64 │ held offset int64 │
                       last epoch │ flags)
-    Answer   kind int8 = 2 │ flags │ number int64 │ count int32
+    Answer   kind int8 = 4 │ flags │ number int64 │ count int32
              count × (topic id 16 │ index │ leader epoch │ fetch offset int64 │ kind │ code int16 │
                       high watermark int64 │ start int64 │ end int64 │ gaps below int64 │
                       held by all int64 │ epoch │ size)
@@ -48,8 +50,8 @@ SERVED: Final = 0
 DIVERGED: Final = 1
 REFUSED: Final = 2
 
-_ASK_KIND: Final = 1
-_ANSWER_KIND: Final = 2
+_ASK_KIND: Final = 3
+_ANSWER_KIND: Final = 4
 _IS_FETCH: Final = 1
 _IS_LAST: Final = 2
 _HAS_MORE: Final = 1
@@ -162,8 +164,10 @@ def decode_ask(frame: Buffer) -> Ask:
     if not _ASK.size <= len(frame) <= ASK_BYTES_MAX:
         raise RemoteProtocolError(f"an ask of {len(frame)} bytes")
     kind, flags, broker_epoch, answered, count = _ASK.unpack_from(frame)
-    if kind != _ASK_KIND or flags > (_IS_FETCH | _IS_LAST):
-        raise RemoteProtocolError(f"an ask of kind {kind} with flags {flags}")
+    if kind != _ASK_KIND:
+        raise _other_build("ask", kind, _ASK_KIND)
+    if flags > (_IS_FETCH | _IS_LAST):
+        raise RemoteProtocolError(f"an ask with flags {flags}")
     if broker_epoch < -1 or answered < 0 or (flags & _IS_FETCH and not flags & _IS_LAST):
         raise RemoteProtocolError(
             f"an ask of broker epoch {broker_epoch} after answer {answered} with flags {flags}"
@@ -172,6 +176,13 @@ def decode_ask(frame: Buffer) -> Ask:
         raise RemoteProtocolError(f"an ask of {len(frame)} bytes that should have {count} claims")
     claims = [_claim(*row) for row in _CLAIM.iter_unpack(memoryview(frame)[_ASK.size :])]
     return Ask(broker_epoch, answered, bool(flags & _IS_FETCH), claims, bool(flags & _IS_LAST))
+
+
+def _other_build(what: str, kind: int, own: int) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"an {what} of kind {kind}, where this build has kind {own}: nodes of different builds "
+        "cannot replicate with one another"
+    )
 
 
 def _claim(
@@ -218,8 +229,10 @@ def decode_answer(frame: Buffer) -> Answer:
     if len(frame) < _ANSWER.size:
         raise RemoteProtocolError(f"an answer of {len(frame)} bytes")
     kind, flags, number, count = _ANSWER.unpack_from(frame)
-    if kind != _ANSWER_KIND or flags > _HAS_MORE or number < 1:
-        raise RemoteProtocolError(f"an answer of kind {kind}, number {number}, flags {flags}")
+    if kind != _ANSWER_KIND:
+        raise _other_build("answer", kind, _ANSWER_KIND)
+    if flags > _HAS_MORE or number < 1:
+        raise RemoteProtocolError(f"an answer of number {number}, flags {flags}")
     batches_start = _ANSWER.size + count * _PART.size
     if count > PARTS_MAX or len(frame) < batches_start:
         raise RemoteProtocolError(f"an answer of {len(frame)} bytes that should have {count} parts")

@@ -15,6 +15,16 @@ from ottla.replication.replica import Replica
 
 # Of a partition on a stream: the id of its topic, and its number.
 Key = tuple[bytes, int]
+# Leader epoch, high watermark and start offset; and, of a log that is compacted, whether every
+# replica has all of it: how far they have come before that is told by the way.
+News = tuple[int, int, int, bool]
+
+
+def news_of(claim: FetchClaim, replica: Replica) -> News:
+    """Return what is worth an answer without batches, if it is not as it was told before."""
+    log = replica.log
+    is_everywhere = log.settings.compact and log.held_by_all >= log.end_offset
+    return claim.leader_epoch, log.high_watermark, log.start_offset, is_everywhere
 
 
 def why_not(replica: Replica | None, claim: FetchClaim) -> ErrorCode:

@@ -48,7 +48,7 @@ from ottla.proto.replication import (
     answer_pieces,
     decode_ask,
 )
-from ottla.replication.answering import Key, divergence, refusal, service, why_not
+from ottla.replication.answering import Key, News, divergence, news_of, refusal, service, why_not
 from ottla.replication.epochs import EpochEnd
 from ottla.replication.progress import FetchClaim
 from ottla.replication.replica import Replica
@@ -97,8 +97,8 @@ class PartitionFeed:
         self.is_accepted = False
         # The number of the last answer that named this partition.
         self.answered_in = 0
-        # Leader epoch, high watermark and start offset in that answer.
-        self.told: tuple[int, int, int] | None = None
+        # What that answer has told.
+        self.told: News | None = None
 
     @property
     def is_current(self) -> bool:
@@ -237,8 +237,12 @@ class Feeder:
             self._judge(feed, ask.broker_epoch)
 
     def _judge(self, feed: PartitionFeed, broker_epoch: int) -> None:
-        replica = feed.replica
+        replica, log, held = feed.replica, feed.replica.log, feed.replica.log.held_by_all
         verdict = replica.fetched(self.follower, broker_epoch, feed.claim)
+        if held < log.end_offset <= log.held_by_all and log.settings.compact:
+            # On a quiet topic nothing else is told to the others, who clean what all have (Q8).
+            for one in replica.feeds.values():
+                one.committed()
         feed.is_accepted = verdict is None
         if verdict is None:
             if feed.is_open:
@@ -285,7 +289,7 @@ class Feeder:
         if told is None or told[0] != claim.leader_epoch:
             self._unheard.setdefault(feed, self._now_ms())
             self._news.pop(feed, None)
-        elif told != _news_of(feed):
+        elif told != news_of(claim, feed.replica):
             self._news.setdefault(feed, self._now_ms())
 
     def _put_ready(self, feed: PartitionFeed) -> None:
@@ -448,7 +452,7 @@ class Feeder:
         """Take note of what the next answer says of a partition that was to be served."""
         self._named(feed)
         if part.kind == SERVED:
-            feed.told = part.leader_epoch, part.high_watermark, part.start_offset
+            feed.told = news_of(feed.claim, feed.replica)
         else:
             # It may have been refused twice, once by the failure itself.
             feed.is_accepted = False
@@ -462,7 +466,7 @@ class Feeder:
                 break
             del self._news[feed]
             self._named(feed)
-            feed.told = _news_of(feed)
+            feed.told = news_of(feed.claim, feed.replica)
             parts.append(service(feed.key, feed.claim, feed.replica, _NOTHING))
 
     def _named(self, feed: PartitionFeed) -> None:
@@ -493,8 +497,3 @@ class Feeder:
 
 def _oldest_ms(waiting: dict[PartitionFeed, int]) -> int:
     return next(iter(waiting.values()))
-
-
-def _news_of(feed: PartitionFeed) -> tuple[int, int, int]:
-    log = feed.replica.log
-    return feed.claim.leader_epoch, log.high_watermark, log.start_offset

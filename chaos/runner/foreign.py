@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -38,7 +39,9 @@ from ottla.proto.errors import ErrorCode
 # Longer than most outages here, and shorter than the end of a run.
 _DELIVERY_MS: Final = 20_000
 _FLUSH_S: Final = 22.0
+_LET_GO_S: Final = 1.0
 _JOIN_S: Final = 30.0
+# Less than 0.2: see `hear`.
 _WAKE_S: Final = 0.1
 _POLL_RECORDS: Final = 500
 _NO_GROUP: Final = "ottla-chaos"
@@ -134,9 +137,17 @@ class ForeignProducer(ForeignClient):
                     lane.due_s = max(lane.due_s, now - self._every_s) + self._every_s
                     self._send(producer, lane)
             idle = [lane.due_s for lane in self._lanes if not lane.is_busy]
-            producer.poll(max(0.0, min(min(idle, default=now + _WAKE_S) - now_s(), _WAKE_S)))
-        producer.flush(_FLUSH_S)
-        self._give_up(producer)
+            self._hear(producer, max(0.0, min(min(idle, default=now + _WAKE_S) - now_s(), _WAKE_S)))
+        with suppress(KafkaException):
+            hear(producer, _FLUSH_S)
+        let_go(producer)
+
+    def _hear(self, producer: Any, wait_s: float) -> None:
+        try:
+            producer.poll(wait_s)
+        except KafkaException:
+            # Nothing else is raised by a poll than that it met a fatal error.
+            self._is_dead = True
 
     def _new(self) -> Any:
         self._is_dead = False
@@ -155,12 +166,8 @@ class ForeignProducer(ForeignClient):
 
     def _replaced(self, producer: Any) -> Any:
         """An idempotent producer that met a fatal error takes nothing more: begin another."""
-        self._give_up(producer)
+        let_go(producer)
         return self._new()
-
-    def _give_up(self, producer: Any) -> None:
-        producer.purge()
-        producer.flush(1.0)
 
     def _on_error(self, error: KafkaError) -> None:
         self._is_dead = self._is_dead or error.fatal()
@@ -194,7 +201,7 @@ class ForeignProducer(ForeignClient):
             )
         except (BufferError, KafkaException) as error:
             lane.is_busy = False
-            self._is_dead = self._is_dead or _is_fatal(error)
+            self._is_dead = self._is_dead or is_fatal(error)
             self._recorder.end(index, Kind.FAIL, error=NOT_SENT)
 
     def _take(self, index: int, error: KafkaError | None, message: Message) -> None:
@@ -218,7 +225,31 @@ def kind_of(code: int) -> Kind:
     return Kind.FAIL if code in REFUSED_ALWAYS else Kind.UNKNOWN
 
 
-def _is_fatal(error: BaseException) -> bool:
+def hear(producer: Any, wait_s: float) -> None:
+    """Wait, so long at most, until every send was told of; raise `KafkaException` if it is dead.
+
+    Not by the library's `flush`: it goes on after a fatal error (confluent-kafka 2.16).
+      1. the fatal error is left behind as an exception that nobody has raised yet
+      2. flush begins its next 200 ms, and calls back for the next record
+      3. whatever the callback does first fails: it found an exception that was not its own
+      4. flush raises a SystemError, and that record is never told of
+    A poll that takes less than 200 ms ends after the first step.
+    """
+    until_s = now_s() + wait_s
+    while len(producer) and now_s() < until_s:
+        producer.poll(_WAKE_S)
+
+
+def let_go(producer: Any) -> None:
+    """Take what is told of the last sends of a producer that is used no more."""
+    producer.purge()
+    until_s = now_s() + _LET_GO_S
+    while len(producer) and now_s() < until_s:
+        with suppress(KafkaException):
+            producer.poll(_WAKE_S)
+
+
+def is_fatal(error: BaseException) -> bool:
     said = error.args[0] if error.args else None
     return isinstance(said, KafkaError) and bool(said.fatal() or said.code() == KafkaError._FATAL)
 

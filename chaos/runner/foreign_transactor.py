@@ -35,7 +35,15 @@ from confluent_kafka import (
 from ottla.chaos.clock import now_s
 from ottla.chaos.history import Kind, Place
 from ottla.chaos.payload import encode_payload
-from ottla.chaos.runner.foreign import QUICK, ForeignClient, consumed, kind_of
+from ottla.chaos.runner.foreign import (
+    QUICK,
+    ForeignClient,
+    consumed,
+    hear,
+    is_fatal,
+    kind_of,
+    let_go,
+)
 from ottla.chaos.runner.raw_producer import NOT_SENT
 from ottla.chaos.runner.recorder import ASSIGN, POLL, Recorder
 from ottla.chaos.runner.transaction_notes import DELIVERY_MS, TRANSACTION_MS, TransactionNotes
@@ -74,8 +82,7 @@ class ForeignTransactor(ForeignClient):
                 producer = self._new()
                 if self._holds(producer):
                     self._work(producer, partial(next, draws))
-                producer.purge()
-                producer.flush(1.0)
+                let_go(producer)
                 self._notes.give_up()
         finally:
             if self._consumer is not None:
@@ -129,7 +136,9 @@ class ForeignTransactor(ForeignClient):
         self._notes.begin()
         try:
             is_whole = self._fill(producer, draw)
-        except KafkaException:
+        except KafkaException as error:
+            if is_fatal(error):
+                return False
             is_whole = False
         except StuckError:
             return False
@@ -149,7 +158,7 @@ class ForeignTransactor(ForeignClient):
             self._poll()
         for lane, place in enumerate(draw.places):
             self._send(producer, lane, place)
-        producer.flush(_FLUSH_S)
+        hear(producer, _FLUSH_S)
         if not self._notes.is_all_sent:
             return False
         if self._consumer is not None:

@@ -3,6 +3,7 @@
     no leader          nothing can be written or read
     below min ISR      acks=all is refused, and what acks=1 writes stays invisible (rule 29)
     under-replicated   everything works, and fewer failures can be borne
+    keeps deletions    a compacted log grows: what some replica may lack is not cleaned away
 
 Not here: asking (`describe.py`), and the cluster as a whole (`verdict.py`).
 """
@@ -33,6 +34,8 @@ class Standing:
     offline: tuple[int, ...]
     # How many must be in sync for acks=all; None: nobody knows.
     min_isr: int | None
+    # Its topic is compacted.
+    is_compacted: bool = False
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -73,6 +76,18 @@ def _problems_when_led(standing: Standing) -> Iterator[Problem]:
     if standing.missing:
         told = "; ".join(_why_missing(standing))
         yield Problem("under_replicated", "under-replicated", f"not in sync: {told}.")
+        if standing.is_compacted:
+            yield Problem("keeps_deletions", "keeps deletions", _keeping(standing))
+
+
+def _keeping(standing: Standing) -> str:
+    missing = standing.missing
+    back, its = ("is", "its id") if len(missing) == 1 else ("are", "their ids")
+    return (
+        "compaction removes no tombstone and no end of a transaction any more that "
+        f"{_brokers(missing)} may lack, so the log grows. It does again when {_brokers(missing)} "
+        f"{back} in sync; what is lost for good is replaced by a node with {its} and an empty disk."
+    )
 
 
 def _why_missing(standing: Standing) -> Iterator[str]:

@@ -14,7 +14,14 @@ from typing import Any, Final, Literal
 import click
 
 from ottla.clients.cli.cluster import Cluster, only, open_cluster
-from ottla.clients.cli.options import Command, for_clients, old_spelling, parse_pairs, run
+from ottla.clients.cli.options import (
+    Command,
+    ToolGroup,
+    for_clients,
+    old_spelling,
+    parse_pairs,
+    run,
+)
 from ottla.clients.cli.output import (
     complain,
     refusal_as_json,
@@ -106,7 +113,7 @@ def _with_old_spellings(command: Command) -> Command:
     return command
 
 
-@click.group()
+@click.group(cls=ToolGroup)
 @old_spelling("--describe", is_flag=True, instead="say `ottla configs describe topic NAME`.")
 @old_spelling("--alter", is_flag=True, instead="say `ottla configs alter topic NAME --set K=V`.")
 @_with_old_spellings

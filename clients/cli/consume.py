@@ -22,7 +22,7 @@ from typing import Final
 
 import click
 
-from ottla.clients.cli.options import for_clients, old_spelling, run
+from ottla.clients.cli.options import ToolCommand, for_clients, old_spelling, run
 from ottla.clients.cli.output import complain, reader_is_gone
 from ottla.clients.cli.positions import (
     Found,
@@ -65,7 +65,7 @@ class _Until:
         return self.records_max is None and not self.at_end
 
 
-@click.command()
+@click.command(cls=ToolCommand)
 @click.argument("topic")
 @click.option("--from-beginning", is_flag=True, help="From the first record that is kept.")
 @click.option("--partition", type=click.IntRange(min=0), help="Read this one only.")
@@ -108,7 +108,12 @@ class _Until:
 )
 @old_spelling("--topic", instead="say the name alone: `ottla consume NAME`.")
 @old_spelling("--timeout-ms", instead="say --timeout SECONDS.")
-@old_spelling("--property", "--consumer-property", instead="say --format '{key} {value}'.")
+@old_spelling("--property", "--formatter-property", instead="say --format '{key} {value}'.")
+@old_spelling(
+    "--consumer-property",
+    "--command-property",
+    instead="what can be chosen has an option, as --group and --isolation-level have.",
+)
 @for_clients
 def consume(
     bootstrap: tuple[Address, ...],

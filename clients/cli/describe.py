@@ -16,7 +16,7 @@ import click
 from ottla.clients.cli.cluster import Cluster, open_cluster
 from ottla.clients.cli.conditions import Problem, Standing, problems, told_together
 from ottla.clients.cli.configs import TOPIC, set_by_hand
-from ottla.clients.cli.options import for_clients, run
+from ottla.clients.cli.options import ToolCommand, for_clients, old_spelling, run
 from ottla.clients.cli.output import (
     complain,
     printable,
@@ -32,7 +32,7 @@ from ottla.proto.kafka.message import Message
 from ottla.proto.kafka.uuids import ZERO_UUID
 from ottla.proto.options.endpoints import Address
 from ottla.proto.options.option import shown_name
-from ottla.proto.options.topic import effective_min_insync
+from ottla.proto.options.topic import CLEANUP_POLICY, effective_min_insync
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,13 @@ class _Described:
             min_isr=None
             if least is None
             else effective_min_insync(least, replication_factor=count),
+            is_compacted="compact" in (self.configs.get(CLEANUP_POLICY.name) or ""),
         )
 
 
-@click.command()
+@click.command(cls=ToolCommand)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
+@old_spelling("--topic", instead="say the name alone: `ottla topics describe NAME`.")
 @for_clients
 def describe(bootstrap: tuple[Address, ...], as_json: bool, names: tuple[str, ...]) -> None:
     """Tell where the partitions of topics are: of NAME, or of all topics; and what is wrong.

@@ -26,7 +26,7 @@ from ottla.clients.cli.lag import (
     standings,
     total_lag,
 )
-from ottla.clients.cli.options import for_clients, old_spelling, run
+from ottla.clients.cli.options import ToolGroup, for_clients, old_spelling, run
 from ottla.clients.cli.output import (
     complain,
     printable,
@@ -46,7 +46,7 @@ R = TypeVar("R")
 _UNKNOWN = "-"
 
 
-@click.group()
+@click.group(cls=ToolGroup)
 @old_spelling("--list", is_flag=True, instead="say `ottla groups list`.")
 @old_spelling("--describe", is_flag=True, instead="say `ottla groups describe NAME`.")
 @old_spelling("--delete", is_flag=True, instead="say `ottla groups delete NAME`.")
@@ -57,6 +57,8 @@ _UNKNOWN = "-"
 )
 @old_spelling("--group", instead="say the name alone, as in `ottla groups describe NAME`.")
 @old_spelling("--bootstrap-server", instead="say it after the command, as in `groups list …`.")
+@old_spelling("--broker-list", instead="say --bootstrap-server HOST:PORT after the command.")
+@old_spelling("--zookeeper", instead="say --bootstrap-server HOST:PORT after the command.")
 def groups() -> None:
     """List, describe, reset and delete consumer groups."""
 
@@ -93,6 +95,8 @@ def list_(bootstrap: tuple[Address, ...], as_json: bool) -> None:
 
 @groups.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
+@old_spelling("--group", instead="say the name alone: `ottla groups describe NAME`.")
+@old_spelling("--all-groups", is_flag=True, instead="name none: `ottla groups describe`.")
 @for_clients
 def describe(bootstrap: tuple[Address, ...], as_json: bool, names: tuple[str, ...]) -> None:
     """Show members, offsets and lag of groups; of all groups if none is named."""
@@ -116,6 +120,7 @@ def describe(bootstrap: tuple[Address, ...], as_json: bool, names: tuple[str, ..
 
 @groups.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@old_spelling("--group", instead="say the name alone: `ottla groups delete NAME`.")
 @for_clients
 def delete(bootstrap: tuple[Address, ...], as_json: bool, names: tuple[str, ...]) -> None:
     """Delete groups that have no members, with the offsets they have committed."""

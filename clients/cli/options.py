@@ -18,6 +18,8 @@ from ottla.proto.options.endpoints import Address, parse_address
 from ottla.proto.options.option import shown, shown_name
 
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
+# The names of parameters that only stand for an old spelling.
+_OLD: Final = "old_"
 
 R = TypeVar("R")
 Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
@@ -38,14 +40,23 @@ def _bootstrap_of(_: click.Context, __: click.Parameter, value: str) -> tuple[Ad
 def old_spelling(*names: str, instead: str, is_flag: bool = False) -> Callable[[Command], Command]:
     """Return a decorator: whoever uses one of these options is told what to say instead."""
 
+    def decorate(command: Command) -> Command:
+        for name in reversed(names):
+            command = _refused(name, instead, is_flag=is_flag)(command)
+        return command
+
+    return decorate
+
+
+def _refused(name: str, instead: str, *, is_flag: bool) -> Callable[[Command], Command]:
     def refuse(_: click.Context, __: click.Parameter, value: object) -> None:
         if value:
-            raise ConfigError(f"{names[0]} is not how it is said here: {instead}")
+            raise ConfigError(f"{name} is not how it is said here: {instead}")
 
     return click.option(
-        *names,
+        name,
         # Not the name of an argument that the command really has.
-        f"old_{names[0].strip('-').replace('-', '_')}",
+        f"{_OLD}{name.strip('-').replace('-', '_')}",
         is_flag=is_flag,
         hidden=True,
         expose_value=False,
@@ -53,6 +64,35 @@ def old_spelling(*names: str, instead: str, is_flag: bool = False) -> Callable[[
         is_eager=True,
         callback=refuse,
     )
+
+
+class _TellsNewSpelling(click.Command):
+    """Tells the new spelling also where the line has options that nobody knows here.
+
+    Whoever says one thing as to Kafka's tools says the rest so, too: "no such option" about the
+    rest would hide the sentence.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = [word.partition("=")[0] for word in args]
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption:
+            old = {one.opts[0]: one for one in self.params if (one.name or "").startswith(_OLD)}
+            for word in given:
+                if word in old:
+                    old[word].callback(ctx, old[word], word)  # type: ignore[misc] # it has one
+            raise
+
+
+class ToolCommand(_TellsNewSpelling):
+    """A command that takes the place of one of Kafka's tools."""
+
+
+class ToolGroup(_TellsNewSpelling, click.Group):
+    """Commands that together take the place of one of Kafka's tools."""
+
+    command_class = ToolCommand
 
 
 def for_clients(command: Command) -> Command:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import click
 
 from ottla.clients.cli.cluster import require_topic
-from ottla.clients.cli.options import for_clients, run
+from ottla.clients.cli.options import ToolGroup, for_clients, old_spelling, run
 from ottla.clients.cli.output import complain, tell_json
 from ottla.clients.cli.positions import ReadError, find_positions, parse_start
 from ottla.clients.cli.progress import SHOW_EVERY_MS, hide, show
@@ -99,7 +99,7 @@ class Figures:
         return ", ".join([f"{self.records:,} records", rate, *waits])
 
 
-@click.group()
+@click.group(cls=ToolGroup)
 def perf() -> None:
     """Measure what a cluster takes, and how soon."""
 
@@ -108,6 +108,10 @@ def _for_perf(default_records: int) -> Callable[[Any], Any]:
     decorators = (
         click.argument("topic"),
         click.option("--records", type=_COUNT, default=default_records, show_default=True),
+        old_spelling("--topic", instead="say the name alone, as in `ottla perf produce NAME`."),
+        old_spelling("--num-records", instead="say --records N."),
+        old_spelling("--record-size", instead="say --size BYTES."),
+        old_spelling("--producer-props", instead="say --acks WHICH and --compression WHICH."),
         click.option(
             "--size", type=click.IntRange(min=0), default=100, show_default=True, help="Bytes each."
         ),
@@ -196,6 +200,8 @@ def latency(
 @perf.command("consume")
 @click.argument("topic")
 @click.option("--records", type=_COUNT, help="How many; else all there are.")
+@old_spelling("--topic", instead="say the name alone: `ottla perf consume NAME`.")
+@old_spelling("--messages", "--num-records", instead="say --records N.")
 @click.option(
     "--timeout",
     "silence_s",

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final
 import click
 
 from ottla.clients.cli.cluster import NoTopicError, open_cluster
-from ottla.clients.cli.options import for_clients, old_spelling, parse_pairs, run
+from ottla.clients.cli.options import ToolCommand, for_clients, old_spelling, parse_pairs, run
 from ottla.clients.cli.output import complain, tell_json
 from ottla.clients.cli.progress import Progress, bytes_left, hide, show
 from ottla.clients.cli.text import BadLineError, JsonRule, LineRule, Parsed, parse_separator
@@ -76,7 +76,7 @@ class _Tally:
         self.offsets[partition] = (min(known[0], offset), max(known[1], offset))
 
 
-@click.command()
+@click.command(cls=ToolCommand)
 @click.argument("topic")
 @click.option(
     "--format",
@@ -116,7 +116,18 @@ class _Tally:
     help="Give a record up after so long.",
 )
 @old_spelling("--topic", instead="say the name alone: `ottla produce NAME`.")
-@old_spelling("--property", "--producer-property", instead="say --key-separator, --null-marker.")
+@old_spelling(
+    "--property",
+    "--reader-property",
+    instead="say --key-separator TEXT and --null-marker TEXT.",
+)
+@old_spelling(
+    "--producer-property",
+    "--command-property",
+    instead="what can be chosen has an option, as --acks and --compression have.",
+)
+@old_spelling("--request-required-acks", instead="say --acks all, 1 or 0.")
+@old_spelling("--compression-codec", instead="say --compression WHICH.")
 @for_clients
 def produce(
     bootstrap: tuple[Address, ...],

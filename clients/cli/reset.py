@@ -23,7 +23,7 @@ from ottla.clients.admin.answers import GroupInfo, OffsetInfo
 from ottla.clients.admin.client import AsyncAdmin
 from ottla.clients.cli.admin import open_admin
 from ottla.clients.cli.cluster import NoTopicError
-from ottla.clients.cli.options import for_clients, old_spelling, run
+from ottla.clients.cli.options import ToolCommand, for_clients, old_spelling, run
 from ottla.clients.cli.output import complain, refusal_as_json, tell_json, tell_table, told_refusal
 from ottla.clients.cli.text import parse_time
 from ottla.clients.metadata import TopicInfo
@@ -59,7 +59,7 @@ class Move:
     asked: int | None = None
 
 
-@click.command()
+@click.command(cls=ToolCommand)
 @click.argument("name")
 @click.option(
     "--topic",
@@ -79,6 +79,8 @@ class Move:
 )
 @click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
 @old_spelling("--execute", is_flag=True, instead="it is done unless you say --dry-run.")
+@old_spelling("--reset-offsets", is_flag=True, instead="`ottla groups reset` says it.")
+@old_spelling("--all-topics", is_flag=True, instead="say --topic TOPIC for each of them.")
 @old_spelling("--group", instead="say the name alone: `ottla groups reset NAME --topic TOPIC …`.")
 @for_clients
 def reset(

@@ -21,7 +21,7 @@ from ottla.clients.cli.describe import (
     summary,
     topics_of,
 )
-from ottla.clients.cli.options import for_clients, old_spelling, parse_pairs, run
+from ottla.clients.cli.options import ToolGroup, for_clients, old_spelling, parse_pairs, run
 from ottla.clients.cli.output import (
     complain,
     is_unknown,
@@ -44,7 +44,7 @@ _BY_DEFAULT: Final = -1
 _COUNT: Final = click.IntRange(min=1)
 
 
-@click.group()
+@click.group(cls=ToolGroup)
 @old_spelling("--create", is_flag=True, instead="say `ottla topics create NAME`.")
 @old_spelling("--list", is_flag=True, instead="say `ottla topics list`.")
 @old_spelling("--describe", is_flag=True, instead="say `ottla topics describe [NAME]`.")
@@ -62,6 +62,7 @@ topics.add_command(describe)
 
 @topics.command()
 @click.argument("name")
+@old_spelling("--topic", instead="say the name alone: `ottla topics create NAME`.")
 @click.option("--partitions", type=_COUNT, help="How many; else as the cluster does by default.")
 @click.option(
     "--replication-factor",
@@ -150,6 +151,7 @@ def list_(bootstrap: tuple[Address, ...], as_json: bool, exclude_internal: bool)
 
 @topics.command()
 @click.argument("name")
+@old_spelling("--topic", instead="say the name alone: `ottla topics alter NAME`.")
 @click.option("--partitions", type=_COUNT, help="How many there shall be; never fewer than now.")
 @click.option("--dry-run", is_flag=True, help="Only tell whether it could be done.")
 @old_spelling("--config", instead="say `ottla configs alter topic NAME --set KEY=VALUE`.")
@@ -181,6 +183,7 @@ def alter(
 
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@old_spelling("--topic", instead="say the name alone: `ottla topics delete NAME`.")
 @click.option("--if-exists", is_flag=True, help="It is no failure if a topic is not there.")
 @for_clients
 def delete(

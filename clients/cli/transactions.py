@@ -18,7 +18,7 @@ import click
 from ottla.clients.admin.answers import HangingTransaction, ProducerInfo, TransactionInfo
 from ottla.clients.admin.client import AsyncAdmin
 from ottla.clients.cli.admin import open_admin
-from ottla.clients.cli.options import for_clients, old_spelling, run
+from ottla.clients.cli.options import ToolGroup, for_clients, old_spelling, run
 from ottla.clients.cli.output import (
     complain,
     printable,
@@ -42,7 +42,7 @@ _NONE: Final = "-"
 _OLDER_THAN_S: Final = 900
 
 
-@click.group()
+@click.group(cls=ToolGroup)
 @old_spelling("--list", is_flag=True, instead="say `ottla transactions list`.")
 @old_spelling("--find-hanging", is_flag=True, instead="say `ottla transactions hanging`.")
 @old_spelling(

@@ -12,6 +12,9 @@ J2  heartbeats go on while a round waits for a quiet moment; the coordinator wai
 J3  a program that does not come for more within `max.poll.interval.ms` is taken out of the group,
     and joins again when it comes
 J4  a round is begun only after the program has asked for records: who only subscribes is no member
+J5  a leader that comes back as a static member shares nothing out (KIP-814), and does not take for
+    shared out what was added while it was away: it asks what each member has, and joins again if
+    some partition is nobody's, or if it is not told
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from ottla.clients.consumer.membership import (
     make_assignments,
     read_assignment,
     subscriptions_of,
+    unowned_of,
 )
 from ottla.clients.consumer.positions import Bookmark, Bookmarks
 from ottla.clients.consumer.protocol import Subscription
@@ -42,7 +46,7 @@ from ottla.clients.consumer.requests import leave_fields
 from ottla.clients.retrying import is_transient
 from ottla.proto.errors import ErrorCode, OttlaError, RemoteProtocolError
 from ottla.proto.ids import TopicPartition
-from ottla.proto.kafka.apis import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
+from ottla.proto.kafka.apis import DESCRIBE_GROUPS, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from ottla.proto.kafka.message import Message
 
 LOG: Final = logging.getLogger("ottla.clients.consumer")
@@ -211,7 +215,23 @@ class GroupMember:
         if assigned is None:
             return False
         await self._settle(assigned, reason)
+        if joined.get("skip_assignment", False):
+            await self._look_for_unowned()
         return True
+
+    async def _look_for_unowned(self) -> None:
+        """Join again if partitions came while we, who lead on, were away (J5)."""
+        fields = {"groups": [self.core.group_id], "include_authorized_operations": False}
+        try:
+            answer = await self._coordinator.ask(DESCRIBE_GROUPS, fields)
+        except OttlaError as error:
+            # A round too many does less harm than a partition that nobody reads.
+            self._want_join(f"what the members have is not known: {error}")
+            return
+        hands = [one.member_assignment for group in answer.groups for one in group.members]
+        unowned = unowned_of(self._counts or {}, hands)
+        if unowned:
+            self._want_join(f"partitions have no owner: {len(unowned)}")
 
     async def _join(self) -> Message | None:
         core = self.core

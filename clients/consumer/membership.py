@@ -24,6 +24,7 @@ Not here: assignments (`assignors.py`), time (`group.py` keeps the deadlines).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -274,6 +275,17 @@ def make_assignments(
     """Return what the leader sends out: an assignment in bytes for each member."""
     hands = assignor.assign(members, counts)
     return {member: encode_assignment(hand) for member, hand in hands.items()}
+
+
+def unowned_of(counts: Mapping[str, int], assignments: Iterable[bytes]) -> set[TopicPartition]:
+    """Return the partitions of these topics that no assignment has; one in bad bytes has none."""
+    unowned = {
+        TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)
+    }
+    for data in assignments:
+        with suppress(RemoteProtocolError):
+            unowned.difference_update(decode_assignment(bytes(data)))
+    return unowned
 
 
 def read_assignment(data: bytes) -> tuple[TopicPartition, ...]:

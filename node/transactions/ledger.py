@@ -234,9 +234,13 @@ class Ledger:
             late = one.time_out(now_ms)
             if late is None:
                 continue
-            if count == most or not self.write(one, late.value, lambda code: None):
-                # What the log refuses now it would refuse of all the others.
+            if count == most:
                 break
+            if not self.write(one, late.value, lambda code: None):
+                if self._refuses_all():
+                    break
+                # The log may refuse this one alone, if it is too large: the others go on.
+                continue
             count += 1
             _log.warning(
                 "transaction_timed_out",
@@ -262,6 +266,10 @@ class Ledger:
         except RequestError:
             return False
         return True
+
+    def _refuses_all(self) -> bool:
+        """Whether the log would take nothing now, of anybody."""
+        return not self._may_act() or self.replica.refusal_of_all() is not None
 
     def _forget(self, one: Transaction) -> None:
         name = one.transactional_id

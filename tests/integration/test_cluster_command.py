@@ -131,7 +131,8 @@ def test_a_node_can_be_paused_and_goes_on_and_stop_does_not_hang_on_it(local: Lo
     assert local.done("pause", "1").startswith("node 1 paused")
     assert local.states() == ["paused"]
     assert local.done("resume", "1").startswith("node 1 goes on")
-    assert local.states() == ["ready"]
+    # It may have been away for longer than its session, and is let in again first.
+    wait_until(lambda: local.states() == ["ready"], DEADLINE_S, "node 1 is ready again")
     local.done("pause", "1")
     assert local.done("stop") == "Stopped cleanly: node 1.\n"
 

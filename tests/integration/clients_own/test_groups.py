@@ -167,6 +167,26 @@ def test_a_leader_that_restarts_as_a_static_member_notices_new_partitions(
         poll_until([again], lambda: len(again.assignment()) == 4, "new partitions")
 
 
+def test_a_leader_that_returns_finds_partitions_that_came_while_it_was_away(
+    groups: str, new_topic: NamedTopic, name: str
+) -> None:
+    topic = new_topic(2)
+    chosen = settings(groups, name, session_timeout_ms=30_000)
+    first = Consumer(chosen | {"group.instance.id": "leads"})
+    first.subscribe(topic)
+    poll_until([first], lambda: len(first.assignment()) == 2, "both partitions")
+    with Consumer(chosen | {"group.instance.id": "follows"}) as other:
+        other.subscribe(topic)
+        poll_until([first, other], lambda: _shares([first, other]) == [1, 1], "one each")
+        first.close()
+        ConfluentAdmin(groups).add_partitions(topic, 4)
+        with Consumer(chosen | {"group.instance.id": "leads"}) as again:
+            again.subscribe(topic)
+            both = [again, other]
+            poll_until(both, lambda: _shares(both) == [2, 2], "new partitions are shared")
+            assert _owned_once(both, 4)
+
+
 def test_a_pattern_finds_topics_that_are_made_later_and_partitions_that_are_added(
     groups: str, producer: Producer, new_topic: NamedTopic, name: str
 ) -> None:

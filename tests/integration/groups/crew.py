@@ -34,61 +34,62 @@ DEADLINE_S: Final = 60.0
 _POLL_S: Final = 0.1
 _AT_ONCE: Final = 500
 _SESSION_MS: Final = 6_000
+# A topic, and the number of one of its partitions.
+Place = tuple[str, int]
 
 
 class Readings:
-    """What all members together have read, in the order of one clock."""
+    """What all members together have read and committed, in the order of one clock.
+
+    By topic and partition: a record of one topic does not stand for one of another.
+    """
 
     def __init__(self) -> None:
         self._lock: Final = threading.Lock()
-        self.seen: Final[dict[int, set[int]]] = defaultdict(set)
-        # Who has read what: by partition and offset.
-        self._readers: Final[dict[tuple[int, int], set[Member]]] = defaultdict(set)
-        # When each partition was read for the first time since the last `mark`.
-        self._since: dict[int, float] = {}
+        # When each offset was read for the first time.
+        self.seen: Final[dict[Place, dict[int, float]]] = defaultdict(dict)
+        # Who has read what: by place and offset.
+        self._readers: Final[dict[tuple[Place, int], set[Member]]] = defaultdict(set)
+        # What was acknowledged, and when: offsets before which all is done.
+        self._commits: Final[dict[Place, list[tuple[int, float]]]] = defaultdict(list)
 
-    def note(self, partition: int, offset: int, reader: Member | None = None) -> None:
+    def note(self, place: Place, offset: int, reader: Member | None = None) -> None:
         with self._lock:
-            self.seen[partition].add(offset)
+            self.seen[place].setdefault(offset, time.monotonic())
             if reader is not None:
-                self._readers[partition, offset].add(reader)
-            self._since.setdefault(partition, time.monotonic())
+                self._readers[place, offset].add(reader)
 
-    def mark(self) -> None:
+    def note_commit(self, place: Place, offset: int) -> None:
+        """Note that the commit of an offset is acknowledged."""
         with self._lock:
-            self._since = {}
+            self._commits[place].append((offset, time.monotonic()))
 
-    def resumed_s(self) -> dict[int, float]:
-        """Return when each partition was read again since the mark; without those that were not."""
+    def read_s(self, place: Place, offset: int) -> float | None:
+        """Return when a record was read first; None if it was not."""
         with self._lock:
-            return dict(self._since)
+            return self.seen[place].get(offset)
 
-    def has_all(self, ends: dict[int, int]) -> bool:
+    def committed_s(self, place: Place, offset: int) -> float | None:
+        """Return when a commit that covers a record was acknowledged first."""
         with self._lock:
-            return all(self.seen[one] >= set(range(end)) for one, end in ends.items())
+            return next((when for end, when in self._commits[place] if end > offset), None)
 
-    def readers(self, partition: int, offsets: range) -> set[Member]:
+    def has_all(self, topic: str, ends: dict[int, int]) -> bool:
+        """Return whether everything before the ends of a topic's partitions was read."""
         with self._lock:
-            return set().union(*(self._readers[partition, one] for one in offsets))
+            return all(self.seen[topic, one].keys() >= set(range(end)) for one, end in ends.items())
+
+    def readers(self, place: Place, offsets: range) -> set[Member]:
+        with self._lock:
+            return set().union(*(self._readers[place, one] for one in offsets))
 
 
-class Member:
-    """One consumer. `start`, then `stop` (it leaves) or `vanish` (it is only silent)."""
+class Errand:
+    """A thread of a test, from `start` to `stop`. Where it fails, the test fails: `stop` raises."""
 
-    def __init__(self, bootstrap: str, group: str, topic: str, into: Readings) -> None:
-        self.bootstrap: Final = bootstrap
-        self.group: Final = group
-        # A name, or a pattern that begins with ^.
-        self.topic: Final = topic
-        self.into: Final = into
-        self.instance_id: str | None = None
-        # What it reads now, as far as it knows.
-        self.owned: frozenset[tuple[str, int]] = frozenset()
+    def __init__(self) -> None:
         self.failure: BaseException | None = None
-        # How long one poll waits for records.
-        self.poll_s = _POLL_S
         self._ends = threading.Event()
-        self._is_polite = True
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
@@ -97,9 +98,36 @@ class Member:
     def stop(self) -> None:
         self._ends.set()
         self._thread.join(DEADLINE_S)
-        assert not self._thread.is_alive(), "a member ends"
+        assert not self._thread.is_alive(), f"{type(self).__name__} ends"
         if self.failure is not None:
             raise self.failure
+
+    def _run(self) -> None:
+        try:
+            self.work()
+        except BaseException as error:  # noqa: BLE001  # told by `stop`
+            self.failure = error
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+
+class Member(Errand):
+    """One consumer. `start`, then `stop` (it leaves) or `vanish` (it is only silent)."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, into: Readings) -> None:
+        super().__init__()
+        self.bootstrap: Final = bootstrap
+        self.group: Final = group
+        # A name, or a pattern that begins with ^.
+        self.topic: Final = topic
+        self.into: Final = into
+        self.instance_id: str | None = None
+        # What it reads now, as far as it knows.
+        self.owned: frozenset[Place] = frozenset()
+        # How long one poll waits for records.
+        self.poll_s = _POLL_S
+        self._is_polite = True
 
     def vanish(self) -> None:
         """End without a word: the group finds out by its silence."""
@@ -107,15 +135,8 @@ class Member:
         self.stop()
 
     def _run(self) -> None:
-        try:
-            self.work()
-        except BaseException as error:  # noqa: BLE001  # told by `stop`
-            self.failure = error
-        finally:
-            self.owned = frozenset()
-
-    def work(self) -> None:
-        raise NotImplementedError
+        super()._run()
+        self.owned = frozenset()
 
 
 class Confluent(Member):
@@ -145,16 +166,22 @@ class Confluent(Member):
             self.owned = frozenset((one.topic, one.partition) for one in consumer.assignment())
             sound = [one for one in records if one.error() is None]
             for record in sound:
-                partition, offset = record.partition(), record.offset()
+                topic, partition, offset = record.topic(), record.partition(), record.offset()
+                assert topic is not None
                 assert partition is not None
                 assert offset is not None
-                self.into.note(partition, offset, self)
+                self.into.note((topic, partition), offset, self)
             if sound:
                 with suppress(KafkaException):
                     # Refused while another node takes over, or somebody joins: it is read again.
-                    consumer.commit(asynchronous=False)
+                    self._commit(consumer)
         if self._is_polite or self.instance_id is None:
             consumer.close()
+
+    def _commit(self, consumer: Consumer) -> None:
+        for one in consumer.commit(asynchronous=False):
+            if one.error is None:
+                self.into.note_commit((one.topic, one.partition), one.offset)
 
 
 class Cooperative(Confluent):
@@ -203,7 +230,7 @@ class KafkaPython(Member):
             self.owned = frozenset((one.topic, one.partition) for one in consumer.assignment())
             for records in polled.values():
                 for record in records:
-                    self.into.note(record.partition, record.offset, self)
+                    self.into.note((record.topic, record.partition), record.offset, self)
             if polled:
                 with suppress(KafkaError):
                     consumer.commit()
@@ -245,7 +272,7 @@ class Aio(Member):
                 self.owned = frozenset((one.topic, one.partition) for one in consumer.assignment())
                 for records in polled.values():
                     for record in records:
-                        self.into.note(record.partition, record.offset, self)
+                        self.into.note((record.topic, record.partition), record.offset, self)
                 if polled:
                     with suppress(aiokafka.errors.KafkaError):
                         await consumer.commit()
@@ -275,7 +302,7 @@ class Own(Member):
                 records = consumer.consume(_AT_ONCE, self.poll_s)
                 self.owned = frozenset((one.topic, one.partition) for one in consumer.assignment())
                 for record in records:
-                    self.into.note(record.partition, record.offset, self)
+                    self.into.note((record.topic, record.partition), record.offset, self)
                 if records:
                     with suppress(OttlaError):
                         consumer.commit()

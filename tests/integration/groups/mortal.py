@@ -1,6 +1,6 @@
 """A member in a process of its own, to be killed: `mortal.py CLIENT BOOTSTRAP GROUP TOPIC`.
 
-It says what it reads, "partition offset" a line, before it commits that.
+It says what it reads, "topic partition offset" a line, before it commits that.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import sys
 import threading
 
-from tests.integration.groups.crew import CLIENTS, Member, Readings
+from tests.integration.groups.crew import CLIENTS, Member, Place, Readings
 
 
 class Said(Readings):
     """What is read, on standard output."""
 
-    def note(self, partition: int, offset: int, reader: Member | None = None) -> None:
-        print(partition, offset, flush=True)
+    def note(self, place: Place, offset: int, reader: Member | None = None) -> None:
+        print(*place, offset, flush=True)
 
 
 def main() -> None:

@@ -1,31 +1,36 @@
 """The coordinator of a group is killed, again and again, while its members read and commit.
 
-Committed offsets never go back, no record is skipped, and reading goes on soon.
+Committed offsets never go back, no record is skipped, and reading and committing go on soon.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import ottla
+from ottla.clients.producer.batch import Report
 from ottla.node.groups.places import OFFSETS_TOPIC, partition_of
 from tests.integration.clusters import RunningCluster, running_cluster
 from tests.integration.groups.conftest import OPTIONS
 from tests.integration.groups.crew import (
+    DEADLINE_S,
     Confluent,
+    Errand,
+    Place,
     Readings,
     committed,
     share_out,
     until,
 )
+from tests.portion import portion
 
 pytestmark = pytest.mark.integration
 
@@ -35,113 +40,124 @@ PARTITIONS: Final = 3
 _PAUSE_S: Final = 0.02
 
 
-# Who reads can only go on when there is something new: the writer tries again soon, where
-# librdkafka by itself waits up to a second between two tries.
-_SOON: Final = {
-    "retry.backoff.ms": 20,
-    "retry.backoff.max.ms": 100,
-    "reconnect.backoff.ms": 20,
-    "reconnect.backoff.max.ms": 100,
-}
+# Who reads can only go on when there is something new: the writer is ours, and tries again soon,
+# where librdkafka looks for a new leader once a second.
+_SOON: Final = {"linger.ms": 0, "retry.backoff.ms": 20, "retry.backoff.max.ms": 100}
 
 
-class Stream:
+class Stream(Errand):
     """Writes all the time, and remembers how much was acknowledged, and when."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, **_SOON}
-        )
+        super().__init__()
+        self._producer = ottla.Producer({"bootstrap.servers": bootstrap, **_SOON})
         self._marked_s = 0.0
-        # The first acknowledgement of a record of each partition that was written since the mark.
-        self._again_s: dict[int, float] = {}
-        self._ends = threading.Event()
+        # Of each partition the first record that was written since the mark: its offset, and when
+        # it was acknowledged.
+        self.firsts: dict[int, tuple[int, float]] = {}
         self.ends: dict[int, int] = dict.fromkeys(range(PARTITIONS), 0)
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
 
-    def _run(self) -> None:
+    def work(self) -> None:
         number = 0
-        while not self._ends.wait(_PAUSE_S):
-            partition = number % PARTITIONS
-            told = partial(self._told, time.monotonic())
-            self._producer.produce(
-                TOPIC, str(number).encode(), partition=partition, on_delivery=told
-            )
-            self._producer.poll(0)
-            number += 1
+        with self._producer:
+            while not self._ends.wait(_PAUSE_S):
+                told = partial(self._told, time.monotonic())
+                partition = number % PARTITIONS
+                self._producer.send(
+                    TOPIC, str(number).encode(), partition=partition, on_delivery=told
+                )
+                number += 1
+            self._producer.flush(DEADLINE_S)
 
-    def _told(self, written_s: float, error: object, record: object) -> None:
-        if error is None:
-            partition, offset = record.partition(), record.offset()  # type: ignore[attr-defined]
-            self.ends[partition] = max(self.ends[partition], offset + 1)
-            if written_s > self._marked_s:
-                self._again_s.setdefault(partition, time.monotonic())
+    def _told(self, written_s: float, report: Report) -> None:
+        partition, offset = report.partition, report.offset
+        if not report.is_ok or offset is None:
+            return
+        self.ends[partition] = max(self.ends[partition], offset + 1)
+        if written_s > self._marked_s:
+            self.firsts.setdefault(partition, (offset, time.monotonic()))
 
     def mark(self) -> None:
         self._marked_s = time.monotonic()
-        self._again_s = {}
-
-    @property
-    def resumed_s(self) -> float:
-        """Return when the last partition had a record that was written since the mark."""
-        return max(self._again_s.values(), default=self._marked_s)
-
-    def stop(self) -> dict[int, int]:
-        self._ends.set()
-        self._thread.join()
-        assert self._producer.flush(60) == 0
-        return self.ends
+        self.firsts = {}
 
 
-class Watch:
+class Watch(Errand):
     """Asks for the committed offsets all the time: they must not go back."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, ask: Callable[[], dict[int, int] | None]) -> None:
+        super().__init__()
         self.newest: dict[int, int] = {}
         self.went_back: list[str] = []
-        self._bootstrap = bootstrap
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        # How many answers it has judged: without any it has shown nothing.
+        self.answers = 0
+        self._ask = ask
 
-    def _run(self) -> None:
+    def work(self) -> None:
         while not self._ends.wait(0.2):
-            told = committed(self._bootstrap, GROUP, TOPIC, PARTITIONS)
-            for partition, offset in (told or {}).items():
-                before = self.newest.get(partition, offset)
-                if offset < before:
-                    self.went_back.append(f"{partition}: {before} to {offset}")
-                self.newest[partition] = max(before, offset)
+            told = self._ask()
+            if told is not None:
+                self._judge(told)
+                self.answers += 1
 
-    def stop(self) -> None:
-        self._ends.set()
-        self._thread.join(30)
+    def _judge(self, told: dict[int, int]) -> None:
+        for partition, offset in told.items():
+            before = self.newest.get(partition, offset)
+            if offset < before:
+                self.went_back.append(f"{partition}: {before} to {offset}")
+            self.newest[partition] = max(before, offset)
+
+    def hear(self, count: int) -> None:
+        """Wait until it has judged so many more answers; where it fails meanwhile, so does this."""
+        wanted = self.answers + count
+        until(lambda: self.answers >= wanted or self.failure is not None, "offsets are told")
+        if self.failure is not None:
+            raise self.failure
 
 
 class Resumed(NamedTuple):
-    """How a kill was survived."""
+    """How a kill was survived: times from the kill, by partition, of what was written after it."""
 
-    # From the kill until the first record of each partition.
-    partitions_s: dict[int, float]
-    # From the kill until each partition was written to again, by another client.
-    writing_s: float
-    # From the kill until offsets of all partitions were committed that were not before.
-    commits_s: float
+    # Until the first record was acknowledged.
+    writes_s: dict[int, float]
+    # Until it was read.
+    reads_s: dict[int, float]
+    # Until the member that read it was told that this is committed.
+    commits_s: dict[int, float]
     led: list[int]
     was_controller: bool
 
-    @property
-    def reading_s(self) -> float:
-        return max(self.partitions_s.values())
-
     def __str__(self) -> str:
-        each = ", ".join(f"{one:.2f}" for _, one in sorted(self.partitions_s.items()))
         also = ", the active controller too" if self.was_controller else ""
         return (
-            f"{self.reading_s:.2f} s (partitions {each}; it led {self.led}{also}); writes "
-            f"{self.writing_s:.2f} s, commits {self.commits_s:.2f} s"
+            f"written after {_each(self.writes_s)}, read after {_each(self.reads_s)}, committed "
+            f"after {_each(self.commits_s)} s; it led {self.led}{also}"
         )
+
+
+def _each(times_s: dict[int, float]) -> str:
+    return " ".join(f"{one:.2f}" for _, one in sorted(times_s.items()))
+
+
+def _resumed(
+    readings: Readings, stream: Stream, killed_s: float
+) -> tuple[dict[int, float], dict[int, float], dict[int, float]]:
+    """Wait until all goes on; return when each partition was written, read and committed."""
+    until(lambda: len(stream.firsts) == PARTITIONS, "writing goes on")
+    firsts = dict(stream.firsts)
+    writes_s = {one: when - killed_s for one, (_, when) in firsts.items()}
+    reads_s, commits_s = dict[int, float](), dict[int, float]()
+
+    def holds(told: Callable[[Place, int], float | None], into: dict[int, float]) -> bool:
+        for one, (offset, _) in firsts.items():
+            when = told((TOPIC, one), offset)
+            if when is not None:
+                into[one] = when - killed_s
+        return len(into) == PARTITIONS
+
+    until(partial(holds, readings.read_s, reads_s), "reading goes on")
+    until(partial(holds, readings.committed_s, commits_s), "commits go on")
+    return writes_s, reads_s, commits_s
 
 
 def _coordinator(cluster: RunningCluster) -> int:
@@ -172,11 +188,14 @@ def _steady(directory: Path, kills: int, after: Callable[[Resumed], None]) -> No
         for made in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)]).values():
             made.result(30)
         readings, stream = Readings(), Stream(cluster.bootstrap)
+        stream.start()
         members = [Confluent(cluster.bootstrap, GROUP, TOPIC, readings) for _ in range(2)]
         for member in members:
             member.start()
         share_out(list(members), PARTITIONS, TOPIC)
-        watch = Watch(cluster.bootstrap)
+        watch = Watch(partial(committed, cluster.bootstrap, GROUP, TOPIC, PARTITIONS))
+        watch.start()
+        watch.hear(1)
         for _ in range(kills):
             node = cluster[_coordinator(cluster)]
             known = admin.list_topics(timeout=10)
@@ -186,21 +205,18 @@ def _steady(directory: Path, kills: int, after: Callable[[Resumed], None]) -> No
                 if one.leader == node.node_id
             ]
             before = committed(cluster.bootstrap, GROUP, TOPIC, PARTITIONS)
-            node.kill()
             killed_s = time.monotonic()
-            readings.mark()
+            node.kill()
             stream.mark()
-            until(lambda: len(readings.resumed_s()) == PARTITIONS, "reading goes on")
-            until(partial(_is_further, cluster, before), "commits go on")
-            again_s = {one: when - killed_s for one, when in readings.resumed_s().items()}
-            commits_s = time.monotonic() - killed_s
-            writing_s = stream.resumed_s - killed_s
-            is_controller = known.controller_id == node.node_id
-            after(Resumed(again_s, writing_s, commits_s, led, is_controller))
+            times_s = _resumed(readings, stream, killed_s)
+            until(partial(_is_further, cluster, before), "commits are told")
+            # The second was asked for after the first was told.
+            watch.hear(2)
+            after(Resumed(*times_s, led, known.controller_id == node.node_id))
             node.start()
             node.wait_until_ready()
-        ends = stream.stop()
-        until(lambda: readings.has_all(ends), "every acknowledged record is read")
+        stream.stop()
+        until(lambda: readings.has_all(TOPIC, stream.ends), "every acknowledged record is read")
         watch.stop()
         assert watch.went_back == []
         for member in members:
@@ -218,7 +234,9 @@ def test_reading_goes_on_when_the_coordinator_dies(tmp_path: Path) -> None:
     _steady(tmp_path, 2, lambda resumed: None)
 
 
-HANGS_S = 10.0
+# What the worst of twenty kills may take: reading, and commits that are acknowledged.
+KILLS: Final = 20
+RESUMES_S: Final = 2.0
 
 
 @pytest.mark.long
@@ -226,11 +244,41 @@ def test_the_coordinator_is_killed_twenty_times(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kills = list[Resumed]()
-    _steady(tmp_path, 20, kills.append)
-    times = sorted(one.reading_s for one in kills)
-    p50, p99 = times[len(times) // 2], times[-1]
+    _steady(tmp_path, portion(KILLS), kills.append)
+    times = {
+        "writing": sorted(max(one.writes_s.values()) for one in kills),
+        "reading": sorted(max(one.reads_s.values()) for one in kills),
+        "committing": sorted(max(one.commits_s.values()) for one in kills),
+    }
     with capsys.disabled():
-        print("", *kills, sep="\n")
-        print(f"\nreading went on after p50 {p50:.2f} s, p99 {p99:.2f} s ({len(times)} kills)")
-    # A figure, which docs/EVIDENCE.md has; the bound only says that nothing hung.
-    assert p99 < HANGS_S
+        print("", *kills, "", sep="\n")
+        for what, took_s in times.items():
+            p50, p99 = took_s[len(took_s) // 2], took_s[-1]
+            print(f"{what} went on after p50 {p50:.2f} s, p99 {p99:.2f} s ({len(took_s)} kills)")
+    if len(kills) < KILLS:
+        # A part of the run, beside whatever else CI does: nothing was lost, but it has no p99.
+        return
+    # The p99 of twenty is the worst of them.
+    assert times["reading"][-1] <= RESUMES_S
+    assert times["committing"][-1] <= RESUMES_S
+
+
+def test_a_watch_that_cannot_ask_fails_its_test() -> None:
+    def ask() -> dict[int, int]:
+        raise ConnectionError("nobody is there")
+
+    watch = Watch(ask)
+    watch.start()
+    with pytest.raises(ConnectionError, match="nobody is there"):
+        watch.hear(1)
+    with pytest.raises(ConnectionError, match="nobody is there"):
+        watch.stop()
+
+
+def test_a_watch_tells_of_offsets_that_go_back() -> None:
+    told: Iterator[dict[int, int]] = iter([{0: 4, 1: 7}, {0: 5, 1: 6}])
+    watch = Watch(partial(next, told, None))
+    watch.start()
+    watch.hear(2)
+    watch.stop()
+    assert watch.went_back == ["1: 7 to 6"]

@@ -11,14 +11,14 @@ task that is run again writes other bytes. Five rounds, in each of which
   5. the driver is killed when all tasks of a batch have reported: before the batch is decided, or,
      in every second round, somewhere between that and the last commit
 
-After one of them the nodes forget every id that has no open transaction, before the next driver
-starts. Whoever reads what is committed sees each result once, and those of a key in order.
+After one of them the nodes forget every id that has no open transaction, and the leaders of the
+results every producer, before the next driver starts. Whoever reads what is committed sees each
+result once, and those of a key in order.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from tests.integration.clusters import RunningCluster, running_cluster
 from tests.integration.nodes import wait_until
 from tests.integration.spark.pipeline_process import QUICK_JVM, PipelineProcess
 from tests.integration.spark.standalone import Standalone, standalone
+from tests.integration.transactions.forgetting import OFTEN, forget_producers, wait_in_sync
 from tests.integration.transactions.ledger_clients import coordinator_of
 from tests.portion import portion
 
@@ -70,11 +71,6 @@ CONF = {
     "spark.eventLog.enabled": "true",
     "spark.eventLog.rolling.enabled": "false",
     "spark.eventLog.compress": "false",
-}
-FORGETFUL = {
-    "transactional.id.expiration.ms": "1000",
-    "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
-    "producer.id.expiration.ms": "1000",
 }
 FILE = """
 [pipeline]
@@ -155,49 +151,12 @@ class _Storm:
         self.cluster[node_id].kill()
         process.wait_for_batches(QUERIES)
         self.cluster[node_id].restart()
-        self.wait_in_sync()
+        wait_in_sync(self.admin, "numbers", "results", "__transaction_state")
 
     def leader(self, number: int) -> int:
         found = self.admin.describe_topics(["results"])["results"]
         assert isinstance(found, TopicInfo), found
         return found.partitions[number % PARTITIONS].leader
-
-    def wait_in_sync(self) -> None:
-        def holds() -> bool:
-            names = ["numbers", "results", "__transaction_state"]
-            topics = self.admin.describe_topics(names).values()
-            return all(
-                isinstance(one, TopicInfo)
-                and all(len(each.in_sync) == 3 for each in one.partitions)
-                for one in topics
-            )
-
-        wait_until(holds, DEADLINE_S, "all are in sync")
-
-    def forget_ids(self) -> int:
-        """Let the nodes forget every id that has ended; return how many they knew."""
-
-        def ended() -> list[str]:
-            listed = self.admin.list_transactions(
-                states=["CompleteCommit", "CompleteAbort", "Empty"]
-            )
-            return [one.transactional_id for one in listed]
-
-        known = len(ended())
-        self._restart_all(FORGETFUL)
-        wait_until(lambda: not ended(), DEADLINE_S, "every id is forgotten")
-        # Logs forget a producer by the time of its last batch.
-        time.sleep(2 * int(FORGETFUL["producer.id.expiration.ms"]) / 1000)
-        self._restart_all({})
-        return known
-
-    def _restart_all(self, options: dict[str, str]) -> None:
-        for node in self.cluster.nodes.values():
-            for name in FORGETFUL:
-                node.options.pop(name, None)
-            node.options.update(options)
-            node.restart()
-            self.wait_in_sync()
 
     def attempts(self) -> tuple[int, int]:
         """Return how many attempts of tasks failed, and how many second ones were started."""
@@ -255,7 +214,7 @@ def test_each_result_is_there_once_though_tasks_drivers_leaders_and_coordinators
     rounds = portion(ROUNDS)
     records = RECORDS * rounds // ROUNDS
     with (
-        running_cluster(tmp_path / "cluster") as cluster,
+        running_cluster(tmp_path / "cluster", options=OFTEN) as cluster,
         standalone(tmp_path / "spark") as spark,
     ):
         address = {"bootstrap.servers": cluster.bootstrap}
@@ -275,7 +234,7 @@ def test_each_result_is_there_once_though_tasks_drivers_leaders_and_coordinators
                     _round(storm, file, number)
                     undecided += len(storm.open_ids())
                     if number == rounds // 2:
-                        forgotten = storm.forget_ids()
+                        forgotten = forget_producers(cluster, admin, "results")
                     print(f"round {number + 1} of {rounds} is over", flush=True)
                 storm.start(last).wait_until_done(DEADLINE_S)
             finally:

@@ -23,6 +23,7 @@ from ottla.replication.feeding import (
     HIGH_WATERMARK_LINGER_MS,
 )
 from ottla.replication.log.surgery import delete_records
+from ottla.replication.settings import LogSettings
 from tests.builders import NOW_MS
 from tests.unit.replication.stream import EPOCH, FOLLOWER, THIRD, TOPIC_ID, WAIT_MS, Stream
 
@@ -30,8 +31,8 @@ from tests.unit.replication.stream import EPOCH, FOLLOWER, THIRD, TOPIC_ID, WAIT
 class Asker:
     """A follower without logs, which says what the test wants it to say."""
 
-    def __init__(self, count: int = 1) -> None:
-        self.stream = Stream(count)
+    def __init__(self, count: int = 1, settings: LogSettings | None = None) -> None:
+        self.stream = Stream(count, settings)
         self.feeder = self.stream.feeder
         self.answered = 0
 
@@ -64,9 +65,9 @@ def claim(index: int = 0, offset: int = 0, held: int | None = None) -> Partition
     )
 
 
-def waiting(count: int = 1) -> Asker:
+def waiting(count: int = 1, settings: LogSettings | None = None) -> Asker:
     """Return a follower that has everything, and whose fetch waits at the leader."""
-    asker = Asker(count)
+    asker = Asker(count, settings)
     asker.say(*(claim(index) for index in range(count)))
     asker.hear()
     asker.say(*(claim(index) for index in range(count)))

@@ -72,3 +72,14 @@ def test_the_same_sentence_stands_once_for_all_its_partitions() -> None:
     assert lines[0].startswith("partitions 0, 5: not in sync: broker 3 ")
     assert lines[1].startswith("partition 2: no leader, so nothing")
     assert len(lines) == 2
+
+
+def test_a_compacted_partition_says_who_holds_back_its_cleaning() -> None:
+    behind = replace(WHOLE, isr=(1, 2), offline=(3,))
+    assert [one.code for one in problems(behind)] == ["under_replicated"]
+    compacted = replace(behind, is_compacted=True)
+    assert [one.code for one in problems(compacted)] == ["under_replicated", "keeps_deletions"]
+    assert "when broker 3 is in sync" in problems(compacted)[-1].sentence
+    two = replace(compacted, isr=(1,), min_isr=1)
+    assert "when brokers 2 and 3 are in sync" in problems(two)[-1].sentence
+    assert problems(replace(WHOLE, is_compacted=True)) == ()

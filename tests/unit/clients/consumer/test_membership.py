@@ -13,11 +13,13 @@ from ottla.clients.consumer.membership import (
     reaction_to,
     read_assignment,
     subscriptions_of,
+    unowned_of,
 )
 from ottla.clients.consumer.protocol import (
     Subscription,
     decode_sticky_data,
     decode_subscription,
+    encode_assignment,
     encode_subscription,
 )
 from ottla.proto.errors import ErrorCode
@@ -149,3 +151,14 @@ def test_a_member_that_is_out_still_says_as_whom_it_was_given_its_partitions() -
     assert core.holder() == ("g", 5, "m-2", None)
     core.leave()
     assert core.holder() == ("g", -1, "", None)
+
+
+def test_a_partition_that_is_in_nobodys_assignment_has_no_owner() -> None:
+    hands = [encode_assignment([A0]), encode_assignment([A2, TopicPartition("gone", 7)])]
+    assert unowned_of({"a": 3}, hands) == {A1}
+    assert unowned_of({"a": 1}, hands) == set()
+    assert unowned_of({}, hands) == set()
+
+
+def test_who_has_unreadable_bytes_or_none_owns_nothing() -> None:
+    assert unowned_of({"a": 2}, [encode_assignment([A0]), b"\x00", b""]) == {A1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -78,11 +79,19 @@ class Office:
 
         return self.ledger.ask(name, question, make)
 
-    def add(self) -> Awaitable[Told | Refused]:
-        def question(one: Transaction, _: int | None) -> Decision:
-            return one.add(7, 0, frozenset({P}), self.clock.now_ms(), NEW_CLIENT)
+    def add(self, name: str = "x", partitions: int = 1) -> Awaitable[Told | Refused]:
+        places = frozenset(("t", index) for index in range(partitions))
 
-        return self.ledger.ask("x", question)
+        def question(one: Transaction, _: int | None) -> Decision:
+            holder = one.value.producer_id
+            return one.add(holder, 0, places, self.clock.now_ms(), NEW_CLIENT)
+
+        return self.ledger.ask(name, question)
+
+    def limit_records(self, bytes_max: int) -> None:
+        """Let the log take nothing larger from now on."""
+        log = self.books.replica.log
+        log.adopt_settings(replace(log.settings, max_message_bytes=bytes_max))
 
     def end(self) -> Awaitable[Told | Refused]:
         def question(one: Transaction, fresh: int | None) -> Decision:
@@ -209,6 +218,24 @@ def test_a_time_out_counts_when_it_is_written() -> None:
         office.books.need_replicas(1)
         assert office.ledger.time_out(100) == 1
         assert office.ledger.time_out(100) == 0
+
+    run(story)
+
+
+def test_a_time_out_that_the_log_refuses_holds_up_nobody_else() -> None:
+    async def story(office: Office) -> None:
+        await office.loaded()
+        for name, partitions in (("large", 200), ("small", 1), ("x", 1)):
+            await office.synced(office.init(name))
+            await office.synced(office.add(name, partitions))
+        office.clock.ms += 101
+        office.limit_records(400)
+        assert office.ledger.time_out(1) == 1
+        assert office.ledger.time_out(100) == 1
+        office.books.disk.sync()
+        assert office.marked == ["small", "x"]
+        office.limit_records(1 << 20)
+        assert office.ledger.time_out(100) == 1
 
     run(story)
 

@@ -1,0 +1,43 @@
+"""What members are told while their coordinator still reads its partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.proto.errors import ErrorCode
+from ottla.proto.kafka import apis
+from tests.unit.node.kafka.desk import Desk, Place, open_desk
+from tests.unit.node.kafka.test_groups import FLAGS, GROUP, LOADING, found, stable
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    with open_desk(Place(), **FLAGS) as opened:
+        found(opened)
+        yield opened
+
+
+@pytest.mark.parametrize("version", range(apis.HEARTBEAT.low, apis.HEARTBEAT.high + 1))
+def test_a_heartbeat_is_taken_while_the_coordinator_reads(desk: Desk, version: int) -> None:
+    member_id, generation = stable(desk)
+    who = {"group_id": GROUP, "member_id": member_id, "generation_id": generation}
+    desk.broker.groups.ledger_of(GROUP).is_loaded = False
+    answer = desk.run(desk.asked(apis.HEARTBEAT, version, **who))
+    assert answer["error_code"] == ErrorCode.NONE
+
+
+def test_nobody_joins_while_the_coordinator_reads(desk: Desk) -> None:
+    stable(desk)
+    desk.broker.groups.ledger_of(GROUP).is_loaded = False
+    fields = {
+        "group_id": GROUP,
+        "session_timeout": 30_000,
+        "rebalance_timeout": 30_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b""}],
+    }
+    answer = desk.run(desk.asked(apis.JOIN_GROUP, 9, **fields))
+    assert answer["error_code"] == LOADING
