@@ -35,6 +35,8 @@ def check(path: Path) -> None:
     found = _read(path)
     parts = len(found.sources), len(found.steps), len(found.sinks)
     click.echo(f"{found.name}: {parts[0]} sources, {parts[1]} steps, {parts[2]} sinks.")
+    for name in found.dropping_steps:
+        click.echo(f"steps {name} has no dead_letters: rows that it cannot read are dropped.")
 
 
 @pipeline.command()
@@ -65,6 +67,11 @@ def run(
     """Run a pipeline until it has read everything, or until Ctrl-C if it has an interval."""
     found = _read(path, bootstrap)
     settings = dict(_setting(one) for one in conf)
+    if takes_over and not found.writes_exactly_once:
+        raise ConfigError(
+            f"--take-over is for topics that are written exactly once, and {found.name} writes "
+            "none so."
+        )
     require_topics(found)
     require_exactly_once(found)
     # Loaded only now: what is wrong with the file is told at once.
@@ -83,8 +90,8 @@ def run(
             asyncio.run(running.wait(click.echo))
         finally:
             running.stop()
-        for name, rows in running.rows_read.items():
-            click.echo(f"{name}: done, {rows} rows read.")
+        for line in running.summary():
+            click.echo(line)
     finally:
         spark.stop()
 

@@ -353,6 +353,7 @@ class AsyncConsumer(Handout):
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record of each time or later; None where there is none so late."""
+        await self.start()
         found = await self._locator.offsets_at(times, self._timeout_s)
         return {one: offset if offset.offset >= 0 else None for one, offset in found.items()}
 
@@ -369,8 +370,7 @@ class AsyncConsumer(Handout):
         self, partitions: Iterable[TopicPartition], time: int
     ) -> dict[TopicPartition, int]:
         await self.start()
-        times = dict.fromkeys(partitions, time)
-        found = await self._locator.offsets_at(times, self._timeout_s)
+        found = await self._locator.offsets_at(dict.fromkeys(partitions, time), self._timeout_s)
         return {one: offset.offset for one, offset in found.items()}
 
     # --- commits ------------------------------------------------------------------------------

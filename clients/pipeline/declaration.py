@@ -51,6 +51,12 @@ class Part:
     def names(self, key: str) -> tuple[str, ...]:
         return tuple(self.values.get(key, ()))
 
+    @property
+    def options(self) -> dict[str, str]:
+        """Return its options for Spark, which does not tell capitals apart in their names."""
+        given: Mapping[str, Any] = self.values.get("options", {})
+        return {key.lower(): str(value) for key, value in given.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
@@ -68,11 +74,16 @@ class Pipeline:
     sinks: tuple[Part, ...]
 
     def prefix_of(self, sink: Part) -> str | None:
-        """Return what the transactions of a topic's sink are called; None: at least once."""
-        if sink.text("guarantee", self.guarantee) == AT_LEAST_ONCE:
+        """Return what the transactions of a topic's sink are called; None: at least once.
+
+        Options of the sink's own come before its guarantee, and that before the pipeline's.
+        """
+        own = sink.options
+        is_once = sink.text("guarantee", self.guarantee) != AT_LEAST_ONCE
+        if own.get("exactlyonce", str(is_once)).lower() != "true":
             return None
         # A / divides the name of a transaction from the prefix.
-        return f"{self.name}.{sink.name}".replace("/", ".")
+        return own.get("transactionalidprefix") or f"{self.name}.{sink.name}".replace("/", ".")
 
     @property
     def writes_exactly_once(self) -> bool:
@@ -80,6 +91,12 @@ class Pipeline:
         letters = any(one.text("dead_letters") for one in self.steps)
         is_default = self.guarantee == EXACTLY_ONCE
         return (letters and is_default) or any(self.prefix_of(one) for one in sinks)
+
+    @property
+    def dropping_steps(self) -> list[str]:
+        """Return the steps that have nowhere to send the rows that they cannot read."""
+        parsing = (one for one in self.steps if one.kind.startswith("parse_"))
+        return [one.name for one in parsing if not one.text("dead_letters")]
 
     @property
     def topics_read(self) -> set[str]:

@@ -1,7 +1,8 @@
 """The steps that read values of records: JSON, CSV and Avro; what cannot be read is a dead letter.
 
 P1  a row that cannot be parsed, or that fails its check, is in no table after the step: it is a
-    dead letter, with the reason and where it came from, if the step names a topic for these
+    dead letter, with the reason and where it came from, if the step names a topic for these; if
+    not, it is dropped, and counted in the progress of each query that read it
 P2  a field that is too much is left out, one that is not there is null; what must be there is said
     by `check`
 
@@ -12,6 +13,7 @@ Not here: other steps (`tables.py`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +28,9 @@ _PARSED: Final = "_ottla_parsed"
 _REASON: Final = "_ottla_reason"
 _KEY: Final = "_ottla_key"
 _VALUE: Final = "_ottla_value"
+# Before the name of a step, in the metrics of a query; and the column there.
+_DROPPED: Final = "ottla.dropped."
+_ROWS: Final = "rows"
 # What a row of a topic keeps beside what was parsed out of it.
 _PLACE: Final = ("topic", "partition", "offset", "timestamp")
 
@@ -51,10 +56,24 @@ def parse(part: Part, rows: Any, folder: Path) -> tuple[Any, tuple[Part, Any] | 
     # A schema may well have a key or a value of its own.
     raw = [f.col("key").alias(_KEY), f.col("value").alias(_VALUE), _PARSED]
     judged = parsed.select(*_PLACE, *raw, f"{_PARSED}.*").withColumn(_REASON, reason)
-    good = judged.where(f.col(_REASON).isNull()).drop(_CORRUPT, _PARSED, _REASON, _KEY, _VALUE)
-    if "dead_letters" not in part.values:
-        return good, None
-    return good, _dead_letters(part, judged.where(f.col(_REASON).isNotNull()))
+    is_bad = f.col(_REASON).isNotNull()
+    letters = None
+    if "dead_letters" in part.values:
+        letters = _dead_letters(part, judged.where(is_bad))
+    else:
+        judged = judged.observe(f"{_DROPPED}{part.name}", f.count_if(is_bad).alias(_ROWS))
+    good = judged.where(~is_bad).drop(_CORRUPT, _PARSED, _REASON, _KEY, _VALUE)
+    return good, letters
+
+
+def rows_dropped(metrics: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many rows each step has dropped in one batch, where it has dropped some (P1)."""
+    found = {
+        name.removeprefix(_DROPPED): int(one[_ROWS] or 0)
+        for name, one in metrics.items()
+        if name.startswith(_DROPPED)
+    }
+    return {step: rows for step, rows in found.items() if rows}
 
 
 def _parsed(part: Part, rows: Any, folder: Path) -> tuple[Any, Any]:

@@ -9,6 +9,8 @@ Q2  a query that fails ends the others, and its first sentence is told
 Q3  a query whose Python did not start within the ten seconds that Spark allows (and nobody can
     change), or was killed while it planned a batch, is started again, a few times until its next
     batch: on a busy machine that happens, and nothing is lost by it
+Q4  rows that a step drops, because it names no topic for dead letters, are told with their batch,
+    and summed up
 
 Not here: what the tables are (`tables.py`), where rows go (`sinks.py`).
 """
@@ -16,11 +18,13 @@ Not here: what the tables are (`tables.py`), where rows go (`sinks.py`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from ottla.clients.pipeline.declaration import AVAILABLE_NOW, Part, Pipeline
+from ottla.clients.pipeline.parsing import rows_dropped
 from ottla.clients.pipeline.sentences import cause_of, first_sentence
 from ottla.clients.pipeline.sinks import check_sink, into, prepared
 from ottla.clients.pipeline.tables import Tables
@@ -72,11 +76,14 @@ class Run:
         self._told: Final = dict[str, int]()
         # Rows that each query has read so far.
         self.rows_read: Final = dict[str, int]()
+        # Of these, the rows that steps have dropped, by query and step (Q4).
+        self.rows_dropped: Final = dict[str, Counter[str]]()
 
     def start(self) -> None:
         for sink, rows in self._sinks:
             self._queries[sink.name] = self._started(sink, rows)
             self.rows_read[sink.name] = 0
+            self.rows_dropped[sink.name] = Counter()
 
     async def wait(self, tell: Callable[[str], None]) -> None:
         """Return when every query has ended well; `tell` gets a line for each batch."""
@@ -87,6 +94,13 @@ class Run:
             if is_over and not was_started_again:
                 return
             await asyncio.sleep(_LOOK_EVERY_S)
+
+    def summary(self) -> list[str]:
+        """Return a line for each query: what it has read, and what steps have dropped (Q4)."""
+        return [
+            f"{name}: done, {rows} rows read{_told_dropped(self.rows_dropped[name])}."
+            for name, rows in self.rows_read.items()
+        ]
 
     def stop(self) -> None:
         for query in self._queries.values():
@@ -120,8 +134,11 @@ class Run:
                 self._told[name] = one["batchId"]
                 self._starts_left.pop(name, None)
                 self.rows_read[name] += one["numInputRows"]
+                dropped = rows_dropped(one["observedMetrics"])
+                self.rows_dropped[name].update(dropped)
+                rows = f"{one['numInputRows']} rows{_told_dropped(dropped)}"
                 took_s = one["batchDuration"] / 1000
-                tell(f"{name}: batch {one['batchId']}, {one['numInputRows']} rows, {took_s:.1f} s")
+                tell(f"{name}: batch {one['batchId']}, {rows}, {took_s:.1f} s")
 
     def _mend_or_raise(self, tell: Callable[[str], None]) -> bool:
         """Return whether a query was started again (Q3)."""
@@ -144,3 +161,7 @@ class Run:
             self.stop()
             raise PipelineFailedError(f"{name}: {cause}") from error
         return was_started_again
+
+
+def _told_dropped(dropped: Mapping[str, int]) -> str:
+    return "".join(f", {rows} dropped by {step}" for step, rows in sorted(dropped.items()))

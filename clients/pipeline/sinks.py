@@ -22,8 +22,6 @@ from ottla.proto.errors import ConfigError
 
 _ROWS_SHOWN: Final = 20
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
-# Options of format ottla by which a file says itself what it wants promised.
-_OWN_PROMISE: Final = frozenset({"exactlyonce", "transactionalidprefix"})
 _ALL: Final = ("all", "-1")
 # Columns by which files are found again, from a time.
 _BY_TIME: Final = {"day": {"day": "yyyy-MM-dd"}, "hour": {"day": "yyyy-MM-dd", "hour": "HH"}}
@@ -68,20 +66,21 @@ def prepared(sink: Part, rows: Any) -> Any:
 
 def topic_options(sink: Part, pipeline: Pipeline, *, takes_over: bool) -> dict[str, str]:
     """Return how the rows of a sink get into its topic."""
-    given = {key: str(value) for key, value in sink.values.get("options", {}).items()}
     options = {"kafka.bootstrap.servers": pipeline.bootstrap, "topic": sink.text("topic")}
+    options |= sink.options
     prefix = pipeline.prefix_of(sink)
-    told = {key.lower(): value for key, value in given.items()}
-    if prefix is not None and not _OWN_PROMISE & set(told):
-        if told.get("kafka.acks", "all") not in _ALL:
-            raise ConfigError(
-                f"sinks {sink.name}: kafka.acks={told['kafka.acks']} promises less than exactly "
-                'once; leave it out, or say guarantee = "at-least-once".'
-            )
-        options |= {"exactlyOnce": "true", "transactionalIdPrefix": prefix}
-        if takes_over:
-            options["takeOverPrefix"] = "true"
-    return {**options, **given}
+    if prefix is None:
+        return options
+    acks = options.get("kafka.acks", "all")
+    if acks not in _ALL:
+        raise ConfigError(
+            f"sinks {sink.name}: kafka.acks={acks} promises less than exactly once; leave it out, "
+            'or say guarantee = "at-least-once".'
+        )
+    options |= {"exactlyonce": "true", "transactionalidprefix": prefix}
+    if takes_over:
+        options["takeoverprefix"] = "true"
+    return options
 
 
 def into(

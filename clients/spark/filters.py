@@ -14,7 +14,7 @@ Not here: Spark's own classes; they are told apart by their names (`source.py` h
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -53,7 +53,7 @@ class Bounds:
             return None
         end = one.end if self.offset_end is None else min(one.end, self.offset_end)
         start = max(one.start, self.offset_low)
-        return OffsetRange(one.partition, start, end) if start < end else None
+        return replace(one, start=start, end=end) if start < end else None
 
 
 def bounds_of(filters: Iterable[Any]) -> Bounds:

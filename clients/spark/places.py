@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from ottla.clients.spark.ranges import TOPIC_IDS, TopicIds
 from ottla.proto.errors import ConfigError
 from ottla.proto.ids import INT32_MAX, INT64_MAX, TopicPartition
+from ottla.proto.kafka.uuids import UUID
 
 LATEST_OFFSET: Final = -1
 EARLIEST_OFFSET: Final = -2
@@ -42,6 +44,8 @@ class Place:
     numbers: Mapping[TopicPartition, int] = field(default_factory=dict)
     # For TIMES: the time of partitions that `numbers` does not name.
     time_ms: int | None = None
+    # For OFFSETS: which topics they are of, if that is told, as a stream tells it of itself.
+    topic_ids: TopicIds = field(default_factory=dict)
 
 
 EARLIEST: Final = Place(Rule.EARLIEST)
@@ -58,12 +62,15 @@ def read_offsets(name: str, text: str) -> Place:
             f"{name} must be earliest, latest, committed, or offsets like "
             f'{{"orders":{{"0":23}}}}, not {_shown(text)}.'
         )
-    return Place(Rule.OFFSETS, read_partition_numbers(name, text, low=EARLIEST_OFFSET))
+    told = _object(name, text)
+    topic_ids = _topic_ids(name, told.pop(TOPIC_IDS, {}))
+    numbers = _partition_numbers(name, told, low=EARLIEST_OFFSET)
+    return Place(Rule.OFFSETS, numbers, topic_ids=topic_ids)
 
 
 def read_times(name: str, text: str) -> Place:
     """Return what `startingOffsetsByTimestamp` or its counterpart says."""
-    return Place(Rule.TIMES, read_partition_numbers(name, text, low=0))
+    return Place(Rule.TIMES, _partition_numbers(name, _object(name, text), low=0))
 
 
 def read_time(name: str, text: str) -> Place:
@@ -73,10 +80,12 @@ def read_time(name: str, text: str) -> Place:
     return Place(Rule.TIMES, time_ms=int(text))
 
 
-def read_partition_numbers(name: str, text: str, *, low: int) -> dict[TopicPartition, int]:
+def _partition_numbers(
+    name: str, told: Mapping[str, Any], *, low: int
+) -> dict[TopicPartition, int]:
     """Return the numbers of `{"topic": {"partition": number}}`."""
     found = dict[TopicPartition, int]()
-    for topic, inner in _object(name, text).items():
+    for topic, inner in told.items():
         if not isinstance(inner, dict):
             raise ConfigError(f"{name}: topic {topic} must have a number for each partition.")
         for partition, number in inner.items():
@@ -97,6 +106,13 @@ def read_assign(name: str, text: str) -> tuple[TopicPartition, ...]:
             raise ConfigError(f"{name}: topic {topic} must have a list of partitions.")
         found += [TopicPartition(topic, _partition(name, topic, one)) for one in numbers]
     return tuple(sorted(set(found)))
+
+
+def _topic_ids(name: str, told: object) -> dict[str, UUID]:
+    try:
+        return {topic: UUID(one) for topic, one in dict(told).items()}  # type: ignore[call-overload]
+    except (ValueError, TypeError, AttributeError):
+        raise ConfigError(f"{name}: {TOPIC_IDS} must have an id for each topic.") from None
 
 
 def _object(name: str, text: str) -> dict[str, Any]:

@@ -5,6 +5,8 @@ On the driver, and only there: tasks are told their ranges.
 Q1  topics are asked for anew each time, so that new partitions and deleted topics are noticed
 Q2  a partition that a stream did not know before begins at 0: what was written to it before it was
     noticed is read, or told as lost
+Q3  a topic of the same name and another id is another topic: what the stream had not read of the
+    one before is lost, and is told so; the new one is read from its start
 
 Not here: reading records (`range_reader.py`).
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ottla.clients.admin.blocking import Admin
@@ -23,11 +26,33 @@ from ottla.clients.spark.errors import data_loss
 from ottla.clients.spark.filters import Bounds
 from ottla.clients.spark.options import SourceOptions
 from ottla.clients.spark.places import EARLIEST_OFFSET, LATEST_OFFSET, Place, Rule
-from ottla.clients.spark.ranges import OffsetRange, Offsets, split
+from ottla.clients.spark.ranges import (
+    OffsetRange,
+    Offsets,
+    StreamOffsets,
+    TopicIds,
+    made_anew,
+    split,
+)
 from ottla.proto.errors import ConfigError, ErrorCode, RequestError
 from ottla.proto.ids import TopicPartition
+from ottla.proto.kafka.uuids import ZERO_UUID
 
 LOG: Final = logging.getLogger("ottla.spark")
+STARTING: Final = "startingOffsets"
+ENDING: Final = "endingOffsets"
+# So many partitions are named in a sentence.
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What there is of a query's topics, as of one moment."""
+
+    # Sorted.
+    partitions: list[TopicPartition]
+    # Without those that the cluster is too old to tell.
+    topic_ids: TopicIds
 
 
 class Planner:
@@ -44,22 +69,26 @@ class Planner:
 
     # --- what there is ---
 
-    def partitions(self) -> list[TopicPartition]:
-        """Return all partitions that the query means, as of now, sorted."""
+    def look(self) -> Found:
+        """Return all partitions that the query means, as of now."""
         options = self._options
-        if options.assigned:
-            known = self._topics({one.topic for one in options.assigned})
-            _require_partitions("assign", options.assigned, known)
-            return list(options.assigned)
         names: Collection[str] = options.topics
-        if options.pattern is not None:
+        if options.assigned:
+            names = {one.topic for one in options.assigned}
+        elif options.pattern is not None:
             matches = re.compile(options.pattern).fullmatch
             names = [name for name in self._admin.list_topics() if matches(name)]
-        return sorted(
+        known = self._topics(names)
+        topic_ids = {name: one.topic_id for name, one in known.items() if one.topic_id != ZERO_UUID}
+        if options.assigned:
+            _require_partitions("assign", options.assigned, known)
+            return Found([one for one in options.assigned if one.topic in known], topic_ids)
+        partitions = (
             TopicPartition(topic.name, one)
-            for topic in self._topics(names).values()
+            for topic in known.values()
             for one in range(len(topic.partitions))
         )
+        return Found(sorted(partitions), topic_ids)
 
     def _topics(self, names: Collection[str]) -> dict[str, TopicInfo]:
         if not names:
@@ -88,8 +117,9 @@ class Planner:
 
     # --- places in numbers ---
 
-    def at(self, place: Place, partitions: list[TopicPartition], name: str) -> Offsets:
+    def at(self, place: Place, found: Found, name: str) -> Offsets:
         """Return the offset of a place in each partition."""
+        partitions = found.partitions
         if not partitions:
             return {}
         match place.rule:
@@ -100,7 +130,7 @@ class Planner:
             case Rule.COMMITTED:
                 return self._committed(partitions)
             case Rule.OFFSETS:
-                return self._written_down(place.numbers, partitions, name)
+                return self._written_down(place, found, name)
             case Rule.TIMES:
                 return self._since(place, partitions, name)
 
@@ -111,11 +141,17 @@ class Planner:
         kept = {where: told.offset for where, told in found.items() if told is not None}
         return {**begins, **kept}
 
-    def _written_down(
-        self, numbers: Mapping[TopicPartition, int], partitions: list[TopicPartition], name: str
-    ) -> Offsets:
-        _require_all(name, numbers, partitions)
-        chosen = {where: numbers[where] for where in partitions}
+    def _written_down(self, place: Place, found: Found, name: str) -> Offsets:
+        partitions = found.partitions
+        _require_all(name, place.numbers, partitions)
+        chosen = {where: place.numbers[where] for where in partitions}
+        whole = EARLIEST_OFFSET if name == STARTING else LATEST_OFFSET
+        for topic in made_anew(place.topic_ids, found.topic_ids):
+            self.lost(
+                f"{topic}: {name} is of the topic with the id {place.topic_ids[topic]}, which was "
+                f"deleted; the one that is there has the id {found.topic_ids[topic]}."
+            )
+            chosen |= {one: whole for one in partitions if one.topic == topic}
         early = [one for one in partitions if chosen[one] == EARLIEST_OFFSET]
         late = [one for one in partitions if chosen[one] == LATEST_OFFSET]
         if early:
@@ -146,20 +182,18 @@ class Planner:
     def batch_ranges(self, bounds: Bounds) -> list[OffsetRange]:
         """Return what a batch query reads, cut into pieces."""
         self.require_topics()
-        partitions = self.partitions()
-        starts = self.at(self._options.start, partitions, "startingOffsets")
-        ends = self.at(self._options.end, partitions, "endingOffsets")
+        found = self.look()
+        starts = self.at(self._options.start, found, STARTING)
+        ends = self.at(self._options.end, found, ENDING)
         ranges = list[OffsetRange]()
-        for where in partitions:
-            kept = bounds.narrowed(OffsetRange(where, starts[where], ends[where]))
+        for where in found.partitions:
+            topic_id = found.topic_ids.get(where.topic, ZERO_UUID)
+            kept = bounds.narrowed(OffsetRange(where, starts[where], ends[where], topic_id))
             if kept is not None:
                 ranges.append(kept)
         if bounds.time_low_ms is not None and ranges:
             lows = self.since({one.partition: bounds.time_low_ms for one in ranges})
-            narrowed = [
-                OffsetRange(one.partition, max(one.start, lows[one.partition]), one.end)
-                for one in ranges
-            ]
+            narrowed = [replace(one, start=max(one.start, lows[one.partition])) for one in ranges]
             ranges = [one for one in narrowed if one.size]
         return self.pieces(ranges)
 
@@ -170,15 +204,40 @@ class Planner:
             max_records=self._options.max_records_per_partition,
         )
 
-    def stream_ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
+    def began(self, start: StreamOffsets, now: TopicIds) -> Offsets:
+        """Return where the next batch begins; not where the topic was made anew (Q2, Q3)."""
+        for topic in made_anew(start.topic_ids, now):
+            places = [
+                f"{at} in partition {where.partition}"
+                for where, at in sorted(start.offsets.items())
+                if where.topic == topic
+            ]
+            more = ", …" if len(places) > _SHOWN else ""
+            self.lost(
+                f"{topic}: the topic was deleted and made anew (id {start.topic_ids[topic]}, now "
+                f"{now[topic]}): the stream was at {', '.join(places[:_SHOWN])}{more}, and what it "
+                "had not read of the old topic is gone."
+            )
+        return start.of_same_topics(now)
+
+    def stream_ranges(self, start: StreamOffsets, end: StreamOffsets) -> list[OffsetRange]:
         """Return what one batch of a stream reads, cut into pieces (Q2)."""
+        for topic in made_anew(start.topic_ids, end.topic_ids):
+            # Which of them is the older one is not said: Spark does not keep where a stream began,
+            # and asks for it anew when its first batch comes again.
+            self.lost(
+                f"{topic}: the batch begins in the topic with the id {start.topic_ids[topic]} and "
+                f"ends in the one with the id {end.topic_ids[topic]}: it was deleted and made anew."
+            )
+        began = start.of_same_topics(end.topic_ids)
         ranges = list[OffsetRange]()
-        for where in sorted(end):
-            first = start.get(where, 0)
-            if end[where] < first:
-                self.lost(f"{where}: the stream was at {first}, and the log ends at {end[where]}.")
-            elif end[where] > first:
-                ranges.append(OffsetRange(where, first, end[where]))
+        for where, last in sorted(end.offsets.items()):
+            first = began.get(where, 0)
+            if last < first:
+                self.lost(f"{where}: the stream was at {first}, and the log ends at {last}.")
+            elif last > first:
+                topic_id = end.topic_ids.get(where.topic, ZERO_UUID)
+                ranges.append(OffsetRange(where, first, last, topic_id))
         return self.pieces(ranges)
 
     def lost(self, sentence: str) -> None:
@@ -196,10 +255,10 @@ def _require_all(
 ) -> None:
     missing = sorted(set(partitions) - set(numbers))
     if missing:
-        raise ConfigError(f"{name} says nothing of {', '.join(map(str, missing[:5]))}.")
+        raise ConfigError(f"{name} says nothing of {', '.join(map(str, missing[:_SHOWN]))}.")
     unknown = sorted(set(numbers) - set(partitions))
     if unknown:
-        told = ", ".join(map(str, unknown[:5]))
+        told = ", ".join(map(str, unknown[:_SHOWN]))
         raise ConfigError(f"{name} speaks of {told}, and the query does not read that.")
 
 

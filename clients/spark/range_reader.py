@@ -8,6 +8,8 @@ N3  at most two answers are held: the one that is read and the one that is comin
 N4  nothing new within `kafkaConsumer.pollTimeoutMs` is an error; who leads may change meanwhile.
     What its leader still has is late and not lost, whatever `failOnDataLoss` says: a transaction
     that is open holds it back, or nobody leads
+N5  records are those of the topic that was planned, by its id: another one of the same name is a
+    loss
 
 Not here: which ranges there are (`planning.py`), Arrow (`arrow.py`).
 """
@@ -35,7 +37,7 @@ from ottla.clients.consumer.requests import (
 )
 from ottla.clients.errors import NoTopicError
 from ottla.clients.loop_thread import LoopThread
-from ottla.clients.metadata import PartitionInfo
+from ottla.clients.metadata import PartitionInfo, TopicInfo
 from ottla.clients.retrying import Backoff, is_retriable, is_transient
 from ottla.clients.spark.columns import Columns, read_columns
 from ottla.clients.spark.errors import ReadLateError, data_loss
@@ -192,7 +194,8 @@ class RangeReader:
                 topic = await self._cluster.topic(self._where.topic, allowed_s)
             except NoTopicError as error:
                 raise self._gone() from error
-            self._topic_id = topic.topic_id
+            planned = self._wanted.topic_id
+            self._topic_id = topic.topic_id if planned == ZERO_UUID else planned
         return self._cluster
 
     async def _look_again(self, cluster: ClusterClient, backoff: Backoff, position: int) -> None:
@@ -202,12 +205,18 @@ class RangeReader:
         code = cluster.metadata.errors.get(self._where.topic)
         if found is None and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise self._gone()
-        if found is not None and found.topic_id not in (self._topic_id, ZERO_UUID):
-            raise _LostError(
-                f"{self._where}: the topic was deleted and made anew while offset {position} was "
-                "to be read.",
-                go_on_at=None,
-            )
+        if self._is_another(found):
+            raise self._made_anew(position)
+
+    def _is_another(self, found: TopicInfo | None) -> bool:
+        return found is not None and found.topic_id not in (self._topic_id, ZERO_UUID)
+
+    def _made_anew(self, position: int) -> _LostError:
+        return _LostError(
+            f"{self._where}: the topic was deleted and made anew while offset {position} was "
+            "to be read.",
+            go_on_at=None,
+        )
 
     def _gone(self) -> _LostError:
         wanted = self._wanted
@@ -226,6 +235,11 @@ class RangeReader:
         topic_id = self._topic_id or ZERO_UUID
         if topic_id == ZERO_UUID:
             version = min(version, FETCH_IDS_FROM - 1)
+        elif version < FETCH_IDS_FROM and self._is_another(
+            cluster.metadata.topic(self._where.topic)
+        ):
+            # Asked by name, this leader would answer for the other topic (N5).
+            raise self._made_anew(position)
         value_of = self._client.value_of
         largest = value_of(rows.MAX_PARTITION_FETCH_BYTES)
         wait_ms = value_of(rows.FETCH_MAX_WAIT_MS)

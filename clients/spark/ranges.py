@@ -6,6 +6,8 @@ is cut so that all at the table are busy (`split`). No crumb is lost, and none i
 G1  the pieces of a split lie end to end: together they are the range, in order
 G2  a limited batch takes exactly the limit, or all there is if that is less
 G3  a partition that has something gets something as long as the limit has room for each
+G4  offsets of a stream say by id whose they are: a number of one topic means nothing in another one
+    of the same name. Where no id is known, names have to do
 
 Not here: how an end is known (`planning.py`), and reading (`range_reader.py`).
 """
@@ -13,11 +15,16 @@ Not here: how an end is known (`planning.py`), and reading (`range_reader.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from ottla.proto.ids import TopicPartition
+from ottla.proto.kafka.uuids import UUID, ZERO_UUID
 
 Offsets = dict[TopicPartition, int]
+TopicIds = Mapping[str, UUID]
+# Stands among the topics of stored offsets; no topic can be called so.
+TOPIC_IDS: Final = "@topic-ids"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +35,54 @@ class OffsetRange:
     start: int
     # Exclusive.
     end: int
+    # ZERO_UUID where it is not known.
+    topic_id: UUID = ZERO_UUID
 
     @property
     def size(self) -> int:
         return max(0, self.end - self.start)
 
 
-def offsets_of(stored: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Return offsets as Spark keeps them in a checkpoint: `{"topic": {"0": 23}}`."""
-    return {
+@dataclass(frozen=True, slots=True)
+class StreamOffsets:
+    """How far a stream is: the next offset of each partition, and of which topics these are."""
+
+    offsets: Offsets
+    # By name; a topic whose id is not known is not there (G4).
+    topic_ids: TopicIds = field(default_factory=dict)
+
+    def stored(self) -> dict[str, dict[str, Any]]:
+        """Return what `read_stored` reads; sorted, so that the same offsets are the same text."""
+        stored = dict[str, dict[str, Any]]()
+        for where in sorted(self.offsets):
+            stored.setdefault(where.topic, {})[str(where.partition)] = self.offsets[where]
+        told = {topic: str(self.topic_ids[topic]) for topic in stored if topic in self.topic_ids}
+        return {**stored, TOPIC_IDS: told} if told else stored
+
+    def of_same_topics(self, now: TopicIds) -> Offsets:
+        """Return the offsets that mean something in the topics that are there now."""
+        others = made_anew(self.topic_ids, now)
+        return {where: at for where, at in self.offsets.items() if where.topic not in others}
+
+
+def read_stored(stored: Mapping[str, Mapping[str, Any]]) -> StreamOffsets:
+    """Return offsets as Spark keeps them in a checkpoint: `{"topic": {"0": 23}}`, with ids or not.
+
+    Checkpoints of earlier releases have no ids, and what people write down has none either.
+    """
+    offsets = {
         TopicPartition(topic, int(number)): int(offset)
         for topic, inner in stored.items()
+        if topic != TOPIC_IDS
         for number, offset in inner.items()
     }
+    told = stored.get(TOPIC_IDS, {})
+    return StreamOffsets(offsets, {topic: UUID(text) for topic, text in told.items()})
 
 
-def stored_of(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Return what `offsets_of` reads; sorted, so that the same offsets are the same text."""
-    stored = dict[str, dict[str, int]]()
-    for where in sorted(offsets):
-        stored.setdefault(where.topic, {})[str(where.partition)] = offsets[where]
-    return stored
+def made_anew(before: TopicIds, now: TopicIds) -> list[str]:
+    """Return the names under which there is another topic now."""
+    return sorted(topic for topic in before if now.get(topic, before[topic]) != before[topic])
 
 
 def limited(start: Mapping[TopicPartition, int], end: Offsets, rows: int) -> Offsets:

@@ -4,7 +4,8 @@ Spark makes these objects on the driver, sends copies to tasks, and calls them b
 Python Data Source API. They hold options and nothing that cannot be sent; a stream's reader opens
 its clients when it is first asked something, and stays on the driver.
 
-S1  offsets in a checkpoint are those of the next records, `{"topic": {"0": 23}}`
+S1  offsets in a checkpoint are those of the next records, `{"topic": {"0": 23}}`, and beside them
+    stand the ids of the topics: a topic that is deleted and made anew is not read on in the middle
 S2  what a batch of a stream reads depends on its start and end only, so that it can be read again
 S3  offsets are committed for `kafka.group.id` after Spark has stored that a batch is done: for
     people and lag tools to see. The checkpoint, not the group, says where a stream goes on
@@ -39,9 +40,15 @@ from ottla.clients.spark.options import (
     read_sink_options,
     read_source_options,
 )
-from ottla.clients.spark.planning import Planner
+from ottla.clients.spark.planning import STARTING, Planner
 from ottla.clients.spark.range_reader import RangeReader
-from ottla.clients.spark.ranges import OffsetRange, Offsets, limited, offsets_of, stored_of
+from ottla.clients.spark.ranges import (
+    OffsetRange,
+    Offsets,
+    StreamOffsets,
+    limited,
+    read_stored,
+)
 from ottla.clients.spark.sink import BatchWriter, StreamWriter
 from ottla.proto.errors import OttlaError
 
@@ -145,15 +152,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         planner = self._asking()
         planner.require_topics()
-        return stored_of(planner.at(self._options.start, planner.partitions(), "startingOffsets"))
+        found = planner.look()
+        offsets = planner.at(self._options.start, found, STARTING)
+        return StreamOffsets(offsets, found.topic_ids).stored()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         rows = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        began = offsets_of(start)
-        ends = dict(self._now())
+        now = self._now()
+        began = self._asking().began(read_stored(start), now.topic_ids)
+        ends = dict(now.offsets)
         if self._target is not None:
             ends = {one: min(ends[one], self._target.get(one, began.get(one, 0))) for one in ends}
         for where in sorted(set(began) - set(ends)):
@@ -165,19 +175,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         if isinstance(limit, ReadMaxRows):
             ends = limited(began, ends, limit.max_rows)
-        return stored_of(ends)
+        return StreamOffsets(ends, now.topic_ids).stored()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = dict(self._now())
+        self._target = dict(self._now().offsets)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return where the logs end: less `endOffset`, that is the lag of the query."""
-        return None if self._ends is None else stored_of(self._ends)
+        return None if self._ends is None else StreamOffsets(self._ends).stored()
 
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
-        pieces = self._asking().stream_ranges(offsets_of(start), offsets_of(end))
+        pieces = self._asking().stream_ranges(read_stored(start), read_stored(end))
         return [_Piece(one) for one in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -188,7 +198,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._options.group_id:
             return
         try:
-            self._asking().commit(offsets_of(end))
+            self._asking().commit(read_stored(end).offsets)
         except OttlaError as error:
             LOG.warning("offsets of group %s: %s", self._options.group_id, error)
 
@@ -197,10 +207,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner.close()
             self._planner = None
 
-    def _now(self) -> Offsets:
+    def _now(self) -> StreamOffsets:
         planner = self._asking()
-        self._ends = planner.ends(planner.partitions())
-        return self._ends
+        # First which topics there are: were one made anew in between, its end would stand beside
+        # the old id, and nobody can read by that one.
+        found = planner.look()
+        self._ends = planner.ends(found.partitions)
+        return StreamOffsets(self._ends, found.topic_ids)
 
     def _asking(self) -> Planner:
         if self._planner is None:

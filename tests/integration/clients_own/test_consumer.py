@@ -108,6 +108,18 @@ def test_seeking(bootstrap: str, producer: Producer, new_topic: NamedTopic) -> N
             consumer.seek(TopicPartition(topic, 9), 0)
 
 
+def test_times_may_be_the_first_thing_that_a_consumer_is_asked_for(
+    bootstrap: str, producer: Producer, new_topic: NamedTopic
+) -> None:
+    partition = TopicPartition(new_topic(), 0)
+    producer.send(partition.topic, b"x", partition=0, timestamp_ms=1_700_000_000_000)
+    producer.flush(DEADLINE_S)
+    with Consumer({**settings(bootstrap), "default.api.timeout.ms": 10_000}) as consumer:
+        found = consumer.offsets_for_times({partition: 1_700_000_000_000})[partition]
+    assert found is not None
+    assert found.offset == 0
+
+
 def test_what_is_paused_waits_and_the_rest_goes_on(
     bootstrap: str, producer: Producer, new_topic: NamedTopic
 ) -> None:

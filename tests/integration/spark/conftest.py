@@ -26,9 +26,12 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session = start_session("ottla-tests", url="local[2]")
     session.sparkContext.setLogLevel("OFF")
+    # The database of some tests would write its log where pytest was started.
+    log = tmp_path_factory.mktemp("derby") / "derby.log"
+    session._jvm.java.lang.System.setProperty("derby.stream.error.file", str(log))
     yield session
     session.stop()
 
@@ -43,8 +46,8 @@ def admin(bootstrap: str) -> Iterator[Admin]:
 def make_topic(admin: Admin, bootstrap: str) -> MakeTopic:
     """Make a topic, with so many records in each partition: p0-0, p0-1, …"""
 
-    def make(partitions: int = 1, records: int = 0) -> str:
-        name = f"spark-{uuid.uuid4().hex[:12]}"
+    def make(partitions: int = 1, records: int = 0, *, name: str = "") -> str:
+        name = name or f"spark-{uuid.uuid4().hex[:12]}"
         (made,) = admin.create_topics([NewTopic(name, partitions)]).values()
         assert isinstance(made, CreatedTopic), made
         fill(bootstrap, name, partitions, records)

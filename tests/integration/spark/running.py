@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +27,13 @@ def send(bootstrap: str, topic: str, values: list[bytes], key: bytes = b"k") -> 
 
 
 def run_to_end(
-    spark: Any, text: str, folder: Path, *, into: Path | None = None, takes_over: bool = False
+    spark: Any,
+    text: str,
+    folder: Path,
+    *,
+    into: Path | None = None,
+    takes_over: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Pipeline:
     """Run a pipeline over what is there; those of different folders have different names."""
     found = read_pipeline(text.encode())
@@ -38,9 +45,11 @@ def run_to_end(
     run = Run(spark, pipeline, folder, into, takes_over=takes_over)
     run.start()
     try:
-        asyncio.run(asyncio.wait_for(run.wait(lambda _: None), DEADLINE_S))
+        asyncio.run(asyncio.wait_for(run.wait(tell), DEADLINE_S))
     finally:
         run.stop()
+    for line in run.summary():
+        tell(line)
     return pipeline
 
 

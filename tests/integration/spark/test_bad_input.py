@@ -96,11 +96,58 @@ def test_a_topic_that_is_made_anew_while_a_stream_rests_is_told_as_a_loss(
     topic = make_topic(records=5)
     writer = _stream(spark, bootstrap, topic, tmp_path)
     assert writer.trigger(availableNow=True).start().awaitTermination(DEADLINE_S)
+    _make_anew(bootstrap, admin, topic, 2)
+    told = f"{topic}: the topic was deleted and made anew .*: the stream was at 5 in partition 0"
+    with pytest.raises(PySparkException, match=told):
+        writer.trigger(availableNow=True).start().awaitTermination(DEADLINE_S)
+
+
+def _make_anew(bootstrap: str, admin: Admin, topic: str, records: int) -> None:
     assert admin.delete_topics([topic]) == {topic: None}
     wait_until(lambda: topic not in admin.list_topics(), DEADLINE_S, "it is gone")
     admin.create_topics([NewTopic(topic, 1)])
-    fill(bootstrap, topic, 1, 2)
-    told = f"{topic}-0: the stream was at 5, and the log ends at 2"
+    fill(bootstrap, topic, 1, records, first=100)
+
+
+def _values(spark: Any, folder: Path) -> list[str]:
+    rows = spark.read.parquet(str(folder / "out")).selectExpr("cast(value as string) as value")
+    return sorted(row.value for row in rows.collect())
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_topic_that_is_made_anew_with_more_records_is_not_read_on_in_the_middle(
+    spark: Any, bootstrap: str, make_topic: MakeTopic, admin: Admin, tmp_path: Path, fails: str
+) -> None:
+    topic = make_topic(records=5)
+    writer = _stream(spark, bootstrap, topic, tmp_path, failOnDataLoss=fails)
+    assert writer.trigger(availableNow=True).start().awaitTermination(DEADLINE_S)
+    _make_anew(bootstrap, admin, topic, 8)
+    query = writer.trigger(availableNow=True).start()
+    if fails == "true":
+        told = f"{topic}: the topic was deleted and made anew .*: the stream was at 5 in partition"
+        with pytest.raises(PySparkException, match=told):
+            query.awaitTermination(DEADLINE_S)
+        return
+    assert query.awaitTermination(DEADLINE_S)
+    assert _values(spark, tmp_path) == sorted(
+        [*(f"p0-{n}" for n in range(5)), *(f"p0-{n}" for n in range(100, 108))]
+    )
+
+
+def test_a_batch_that_comes_again_is_not_read_from_another_topic_of_that_name(
+    spark: Any, bootstrap: str, make_topic: MakeTopic, admin: Admin, tmp_path: Path
+) -> None:
+    topic = make_topic(records=5)
+    # Files would tell Spark that they have this batch already, and it would not be read at all.
+    writer = _stream(spark, bootstrap, topic, tmp_path).format("noop")
+    assert writer.trigger(availableNow=True).start().awaitTermination(DEADLINE_S)
+    fill(bootstrap, topic, 1, 3, first=5)
+    assert writer.trigger(availableNow=True).start().awaitTermination(DEADLINE_S)
+    # As after a driver that died before it noted that the batch is done: it is planned again.
+    (tmp_path / "state/commits/1").unlink()
+    (tmp_path / "state/commits/.1.crc").unlink(missing_ok=True)
+    _make_anew(bootstrap, admin, topic, 20)
+    told = f"{topic}-0: the topic was deleted and made anew while offset 5 was to be read"
     with pytest.raises(PySparkException, match=told):
         writer.trigger(availableNow=True).start().awaitTermination(DEADLINE_S)
 

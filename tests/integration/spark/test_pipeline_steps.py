@@ -345,6 +345,62 @@ sql = "select id from events"
     assert replay(read_pipeline(mended.encode())).sent == 1
 
 
+DROPPING = """
+[[steps]]
+name = "events"
+kind = "parse_json"
+from = "raw"
+schema = "id int"
+check = "id < 10"
+
+[[steps]]
+name = "ids"
+kind = "sql"
+sql = "select id from events"
+
+[[steps]]
+name = "twice"
+kind = "sql"
+sql = "select id from ids union all select id + 100 from ids"
+
+[[sinks]]
+name = "base"
+kind = "jdbc"
+from = "ids"
+url = "{url}"
+table = "ids"
+options = {{ driver = "org.apache.derby.jdbc.EmbeddedDriver" }}
+"""
+
+
+def test_rows_that_are_dropped_because_nobody_wants_the_letters_are_counted_and_told(
+    spark: Any, bootstrap: str, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    source, target = make_topic(), make_topic()
+    url = f"jdbc:derby:;databaseName={tmp_path / 'base'};create=true"
+    text = HEAD.format(name="dropping", bootstrap=bootstrap, source=source)
+    text += DROPPING.format(url=url) + TO_FILES.format(table="twice")
+    text += TO_TOPIC.format(table="ids", target=target)
+    text = text.replace('topic = "' + source, 'max_per_batch = 3\ntopic = "' + source)
+    send(bootstrap, source, [b'{"id": 1}', b"no", b'{"id": 11}', b'{"id": 2}', b"neither"])
+    told = list[str]()
+    run_to_end(spark, text, tmp_path, tell=told.append)
+    assert sorted(one["id"] for one in _told(spark, bootstrap, target)) == [1, 2]
+    kept = spark.read.parquet(str(tmp_path / "lake")).collect()
+    assert sorted(row.id for row in kept) == [1, 2, 101, 102]
+    for name, batches in (("out", 2), ("base", 2)):
+        lines = [line for line in told if line.startswith(f"{name}: batch")]
+        assert len(lines) == batches
+        assert lines[0].startswith(f"{name}: batch 0, 3 rows, 2 dropped by events, ")
+        assert lines[1].startswith(f"{name}: batch 1, 2 rows, 1 dropped by events, ")
+        assert f"{name}: done, 5 rows read, 3 dropped by events." in told
+    # This one reads its topic twice, and yet no row is dropped twice.
+    assert any(
+        line.startswith("files: done, ") and line.endswith(", 3 dropped by events.")
+        for line in told
+    )
+
+
 @pytest.mark.parametrize(
     ("added", "sentence"),
     [

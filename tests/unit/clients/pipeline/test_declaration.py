@@ -8,6 +8,7 @@ import pytest
 
 from ottla.clients.pipeline.declaration import read_pipeline
 from ottla.clients.pipeline.sinks import topic_options
+from ottla.clients.spark.options import read_sink_options
 from ottla.proto.errors import ConfigError
 
 WHOLE = """
@@ -169,24 +170,56 @@ def test_topics_are_written_exactly_once_unless_the_file_asks_for_less(
     # There is also the topic of dead letters, which goes by what the pipeline says.
     assert found.writes_exactly_once is is_once
     options = topic_options(found.sinks[0], found, takes_over=True)
-    assert options.get("transactionalIdPrefix") == prefix
-    assert options.get("takeOverPrefix") == (None if prefix is None else "true")
+    assert options.get("transactionalidprefix") == prefix
+    assert options.get("takeoverprefix") == (None if prefix is None else "true")
 
 
-def test_options_of_a_sink_say_themselves_what_it_promises() -> None:
-    text = WHOLE + 'options = { exactlyOnce = true, transactionalIdPrefix = "mine" }\n'
-    found = read_pipeline(text.encode())
-    options = topic_options(found.sinks[0], found, takes_over=False)
-    assert options["transactionalIdPrefix"] == "mine"
+@pytest.mark.parametrize(
+    ("guarantee", "own", "prefix"),
+    [
+        ("exactly-once", 'exactlyOnce = true, transactionalIdPrefix = "mine"', "mine"),
+        ("at-least-once", 'exactlyonce = "true", TransactionalIdPrefix = "mine"', "mine"),
+        ("exactly-once", 'transactionalIdPrefix = "mine"', "mine"),
+        ("at-least-once", "exactlyOnce = true", "clicks.out"),
+        ("exactly-once", "exactlyOnce = false", None),
+        ("exactly-once", '"kafka.linger.ms" = 5', "clicks.out"),
+        ("at-least-once", '"kafka.linger.ms" = 5', None),
+        ("exactly-once", "takeOverPrefix = false", "clicks.out"),
+    ],
+)
+def test_options_of_a_sink_say_themselves_what_it_promises_and_are_taken_over_like_others(
+    guarantee: str, own: str, prefix: str | None
+) -> None:
+    text = WHOLE.replace('dead_letters = "clicks-dead"\n', "")
+    text = text.replace("[pipeline]", f'[pipeline]\nguarantee = "{guarantee}"', 1)
+    found = read_pipeline((text + f"options = {{ {own} }}\n").encode())
+    # There is no other topic: the cluster is asked for it just then.
+    assert found.writes_exactly_once is (prefix is not None)
+    given = topic_options(found.sinks[0], found, takes_over=True)
+    made = read_sink_options(given)
+    assert (made.prefix, made.takes_over) == (prefix, prefix is not None)
+
+
+def test_a_prefix_without_its_promise_is_refused_by_the_sink() -> None:
+    text = WHOLE.replace("[pipeline]", '[pipeline]\nguarantee = "at-least-once"', 1)
+    found = read_pipeline((text + 'options = { transactionalIdPrefix = "mine" }\n').encode())
+    with pytest.raises(ConfigError, match="with exactlyOnce=true only"):
+        read_sink_options(topic_options(found.sinks[0], found, takes_over=False))
 
 
 def test_acks_of_a_sink_do_not_turn_exactly_once_off_without_a_word() -> None:
     found = read_pipeline((WHOLE + 'options = { "kafka.acks" = "all" }\n').encode())
     options = topic_options(found.sinks[0], found, takes_over=False)
-    assert (options["exactlyOnce"], options["kafka.acks"]) == ("true", "all")
+    assert (options["exactlyonce"], options["kafka.acks"]) == ("true", "all")
     found = read_pipeline((WHOLE + 'options = { "kafka.acks" = 1 }\n').encode())
     with pytest.raises(ConfigError, match=r"kafka\.acks=1 promises less than exactly once"):
         topic_options(found.sinks[0], found, takes_over=False)
+
+
+def test_steps_that_have_nowhere_to_send_what_they_cannot_read_are_known() -> None:
+    assert read_pipeline(WHOLE.encode()).dropping_steps == []
+    without = WHOLE.replace('dead_letters = "clicks-dead"\n', "")
+    assert read_pipeline(without.encode()).dropping_steps == ["events"]
 
 
 def test_everything_that_is_wrong_is_told_at_once() -> None:

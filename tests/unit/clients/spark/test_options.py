@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
 from ottla.clients.spark.options import read_sink_options, read_source_options
 from ottla.clients.spark.places import EARLIEST, LATEST, Rule
+from ottla.clients.spark.ranges import StreamOffsets
 from ottla.proto.errors import ConfigError
 from ottla.proto.ids import TopicPartition
+from ottla.proto.kafka.uuids import UUID
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 ORDERS = {**SERVERS, "subscribe": "orders"}
@@ -36,6 +39,15 @@ def test_offsets_are_read_by_partition() -> None:
     start = read_source_options(given, is_stream=False).start
     assert start.rule is Rule.OFFSETS
     assert start.numbers == {TopicPartition("orders", 0): 23, TopicPartition("orders", 1): -2}
+
+
+def test_offsets_that_a_stream_told_of_itself_are_read_with_the_ids_of_their_topics() -> None:
+    topic_id = UUID(int=5)
+    told = StreamOffsets({TopicPartition("orders", 0): 23}, {"orders": topic_id}).stored()
+    given = {**ORDERS, "startingOffsets": json.dumps(told)}
+    start = read_source_options(given, is_stream=True).start
+    assert start.numbers == {TopicPartition("orders", 0): 23}
+    assert start.topic_ids == {"orders": topic_id}
 
 
 def test_what_begins_with_kafka_goes_to_the_client() -> None:
@@ -67,6 +79,11 @@ def test_what_begins_with_kafka_goes_to_the_client() -> None:
             {**ORDERS, "startingOffsets": '{"a":{"0":-3}}'},
             False,
             "a-0 must have a whole number from -2",
+        ),
+        (
+            {**ORDERS, "startingOffsets": '{"a":{"0":3},"@topic-ids":{"a":7}}'},
+            False,
+            "startingOffsets: @topic-ids must have an id for each topic.",
         ),
         ({**ORDERS, "startingOffsets": '{"a":{"x":3}}'}, False, "'x' is no partition of a"),
         ({**ORDERS, "startingOffsets": "latest"}, False, "leaves a batch query nothing to read"),
