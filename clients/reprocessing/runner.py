@@ -52,7 +52,7 @@ _GONE_ON: Final = frozenset(
         ErrorCode.UNKNOWN_MEMBER_ID,
     }
 )
-# Bad records that come together go together: they are in no hurry, and the good ones need the nodes.
+# Bad records that come together go together: they have time, and good ones need the nodes.
 _PASSING_ON: Final = {"linger.ms": 20}
 _SHARED: Final = frozenset({"bootstrap.servers", "client.id", "request.timeout.ms"})
 
