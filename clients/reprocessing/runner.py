@@ -52,8 +52,6 @@ _GONE_ON: Final = frozenset(
         ErrorCode.UNKNOWN_MEMBER_ID,
     }
 )
-# Bad records that come together go together: they have time, and good ones need the nodes.
-_PASSING_ON: Final = {"linger.ms": 20}
 _SHARED: Final = frozenset({"bootstrap.servers", "client.id", "request.timeout.ms"})
 
 
@@ -92,8 +90,7 @@ class AsyncRunner(RebalanceListener):
         }
         shared = {name: value for name, value in config.items() if name in _SHARED}
         self._consumer: Final = AsyncConsumer({**raw, "enable.auto.commit": False})
-        passing_on = {**_PASSING_ON, **shared, **(producer_config or {})}
-        self._producer: Final = AsyncProducer(passing_on)
+        self._producer: Final = AsyncProducer({**shared, **(producer_config or {})})
         self._shared: Final = shared
         self._waiting: Final = dict[TopicPartition, int]()
         self._stop: Final = asyncio.Event()

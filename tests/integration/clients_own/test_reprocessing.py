@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
 import threading
@@ -98,7 +97,7 @@ def test_bad_records_become_dead_letters_and_good_ones_do_not_wait_for_them(
     print(f"{RECORDS * 9 // 10} good records were handled in {good_s:.2f} s")
 
 
-def _p99_s(
+def _waits_s(
     bootstrap: str,
     producer: Producer,
     new_topic: NamedTopic,
@@ -106,8 +105,8 @@ def _p99_s(
     *,
     poisoned: bool,
     pause_s: float,
-) -> float:
-    """Return how long the slowest hundredth of the good records waited, from written to handled.
+) -> list[float]:
+    """Return how long each good record waited, from written to handled.
 
     They are written one by one with a pause between them, or all at once, by the time the runner
     reads: how long a group takes to come together is not what is asked.
@@ -139,8 +138,11 @@ def _p99_s(
         assert done.wait(DEADLINE_S)
         runner.stop()
         thread.join(DEADLINE_S)
-    waited = sorted(handled.values())
-    return waited[len(waited) * 99 // 100]
+    return list(handled.values())
+
+
+def _p99_s(waits_s: list[float]) -> float:
+    return sorted(waits_s)[len(waits_s) * 99 // 100]
 
 
 def _write_with_pauses(producer: Producer, topic: str, pause_s: float) -> None:
@@ -152,29 +154,33 @@ def _write_with_pauses(producer: Producer, topic: str, pause_s: float) -> None:
     producer.flush()
 
 
+# How many pairs of runs, and how much more may be seen of 99 % of the good records with poison than
+# without. At 200 a second there is time for everything, and it is noise; all at once a tenth of the
+# work is done twice, and behind a delay they would wait for 500 ms.
+PAIRS = 3
+PACES = {"all at once": (0.0, 0.25), "200 a second": (0.005, 0.05)}
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("pause_s", [0.0, 0.005], ids=["all at once", "200 a second"])
+@pytest.mark.parametrize(("pause_s", "more_s_max"), PACES.values(), ids=PACES)
 def test_poison_does_not_make_good_records_wait_for_a_delay(
-    groups: str, producer: Producer, new_topic: NamedTopic, name: str, pause_s: float
+    groups: str,
+    producer: Producer,
+    new_topic: NamedTopic,
+    name: str,
+    pause_s: float,
+    more_s_max: float,
 ) -> None:
-    more_s = []
-    for number in range(3):
-        plain_s, mixed_s = (
-            _p99_s(
-                groups,
-                producer,
-                new_topic,
-                f"{name}-{poisoned}-{number}",
-                poisoned=poisoned,
-                pause_s=pause_s,
+    waits_s: dict[bool, list[float]] = {False: [], True: []}
+    for number in range(PAIRS):
+        for poisoned in (False, True):
+            group = f"{name}-{poisoned}-{number}"
+            waits_s[poisoned] += _waits_s(
+                groups, producer, new_topic, group, poisoned=poisoned, pause_s=pause_s
             )
-            for poisoned in (False, True)
-        )
-        print(f"p99 of good records: {plain_s:.3f} s without poison, {mixed_s:.3f} s with it")
-        more_s.append(mixed_s - plain_s)
-    # A tenth of the records is written once more, which costs something where all are waiting
-    # already; behind a delay they would wait for that.
-    assert statistics.median(more_s) < LONG_DELAYS_MS[0] / 1000 / 2
+    plain_s, mixed_s = _p99_s(waits_s[False]), _p99_s(waits_s[True])
+    print(f"p99 of good records: {plain_s:.3f} s without poison, {mixed_s:.3f} s with it")
+    assert mixed_s - plain_s < more_s_max
 
 
 _PROGRAM = """
