@@ -182,7 +182,7 @@ bench-node: install ## a node beside a loop that keeps no promise, driven by lib
 	$(BIN)/python -m bench.node
 
 .PHONY: bench-replication
-bench-replication: install ## three nodes that replicate: throughput, latency, CPU (OPTIONS=--quick: a minute)
+bench-replication: install ## three nodes that replicate: throughput, latency, CPU (OPTIONS=--quick: two minutes)
 	$(BIN)/python -m bench.replication $(OPTIONS)
 
 .PHONY: bench-cluster

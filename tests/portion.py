@@ -22,6 +22,11 @@ def portion(count: int, least: int = 1) -> int:
     return min(count, max(least, ceil(count * share)))
 
 
+def is_whole() -> bool:
+    """Return whether all of each run is done, as its figures are claimed for."""
+    return portion(1_000_000) == 1_000_000
+
+
 def stride() -> int:
     """Return how far apart moments lie that are tried one after the other: 1 is each of them."""
     return max(1, round(100 / portion(100)))

@@ -38,6 +38,8 @@ class ForeignWriter(Background):
         super().__init__()
         self.name: Final = name
         self.fatal: list[str] = []
+        # What it gave up, retries and all, and what was said of it.
+        self.undelivered: list[str] = []
         self._per_s: Final = per_s
         self._history: Final = history
         self._places: Final = [TopicPartition(topic, index) for index in range(partitions)]
@@ -80,11 +82,13 @@ class ForeignWriter(Background):
                 place.topic, attempt.value, partition=place.partition, on_delivery=on_delivery
             )
         except (BufferError, KafkaException) as error:
+            self.undelivered.append(f"{place}: not queued: {error}")
             self._history.refuse(attempt, Fate.FAILED, f"not queued: {error}")
 
     def _take(self, attempt: Attempt, error: KafkaError | None, message: Message) -> None:
         offset = message.offset()
         if error is not None:
+            self.undelivered.append(f"{attempt.place}: {error.name()}")
             self._history.refuse(attempt, Fate.UNKNOWN, error.name())
             return
         # A batch may count as kept because a later one was: then nobody says where it is.

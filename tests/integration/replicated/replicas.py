@@ -1,5 +1,7 @@
 """Opens the logs of nodes that are stopped, and holds the replicas of a partition side by side.
 
+Partitions to which nobody writes any more may be compared while their nodes run.
+
 Not here: what may differ (`judge.compare_replicas`).
 """
 
@@ -40,19 +42,24 @@ def batches_of(data_dir: Path, place: TopicPartition) -> list[BatchPrint]:
 def differences(
     data_dirs: Mapping[int, Path], high_watermarks: Mapping[TopicPartition, int]
 ) -> list[str]:
-    """Return where replicas differ, and what is unsound in a directory, in sentences."""
+    """Return where replicas differ, in sentences. Every node must have one of each partition."""
     problems = list[str]()
     for place, high_watermark in high_watermarks.items():
-        replicas = {
-            node: batches_of(data_dir, place)
+        there = {
+            node: data_dir
             for node, data_dir in data_dirs.items()
             if (data_dir / str(place)).is_dir()
         }
-        problems += compare_replicas(place, replicas, high_watermark)
-    return problems + unsound(data_dirs)
+        missing = sorted(set(data_dirs) - set(there))
+        problems += [f"{place}: node {node} has no replica" for node in missing]
+        replicas = {node: batches_of(data_dir, place) for node, data_dir in there.items()}
+        if replicas:
+            problems += compare_replicas(place, replicas, high_watermark)
+    return problems
 
 
 def unsound(data_dirs: Mapping[int, Path]) -> list[str]:
+    """Return what is unsound in the directories, in sentences."""
     return [
         f"node {node}: {told}"
         for node, data_dir in data_dirs.items()

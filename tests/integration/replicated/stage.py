@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -29,7 +30,7 @@ from tests.integration.replicated.judge import Found, judge, vanished
 from tests.integration.replicated.live_reader import LiveReader
 from tests.integration.replicated.raw_writer import RAW, RawWriter
 from tests.integration.replicated.reader import ReadBack, read_all
-from tests.integration.replicated.replicas import differences
+from tests.integration.replicated.replicas import differences, unsound
 from tests.integration.replicated.watch import LeaderWatch
 from tests.integration.replicated.wire import (
     PartitionSeen,
@@ -40,6 +41,8 @@ from tests.integration.replicated.wire import (
 
 RAW_TOPIC: Final = "raw"
 FOREIGN_TOPIC: Final = "foreign"
+# Of every partition, one on each broker.
+REPLICAS: Final = 3
 DEADLINE_S: Final = 60.0
 # Acknowledged after a fault: then writes go on.
 RESUMED: Final = 20
@@ -70,6 +73,10 @@ class Stage:
     @property
     def addresses(self) -> dict[int, str]:
         return {node_id: self.cluster[node_id].bootstrap for node_id in self.brokers}
+
+    @property
+    def data_dirs(self) -> dict[int, Path]:
+        return {node_id: self.cluster[node_id].data_dir for node_id in self.brokers}
 
     # -- how it is -------------------------------------------------------------------------------
 
@@ -215,6 +222,16 @@ class Stage:
         assert not problems, "\n".join(problems)
         return back
 
+    def require_same_replicas(self, back: Mapping[TopicPartition, ReadBack]) -> None:
+        """Raise unless each of three nodes has the same batches as far as they were read back.
+
+        Only of partitions that are whole and to which nobody writes any more.
+        """
+        assert len(self.data_dirs) == REPLICAS
+        high_watermarks = {place: one.high_watermark for place, one in back.items()}
+        problems = differences(self.data_dirs, high_watermarks)
+        assert not problems, "\n".join(problems)
+
     @contextmanager
     def only(self, topic: str) -> Iterator[None]:
         """Look at nothing but this topic, and then at it no more."""
@@ -233,9 +250,8 @@ class Stage:
             node.ask_to_stop()
         codes = {node.node_id: node.wait_stopped() for node in self.cluster.nodes.values()}
         assert set(codes.values()) == {0}, codes
-        dirs = {node_id: self.cluster[node_id].data_dir for node_id in self.brokers}
-        problems = differences(dirs, {place: one.high_watermark for place, one in back.items()})
-        assert not problems, "\n".join(problems)
+        self.require_same_replicas(back)
+        assert not (problems := unsound(self.data_dirs)), "\n".join(problems)
         assert not (alarms := self.alarms()), alarms
         if twice:
             self.cluster.start()

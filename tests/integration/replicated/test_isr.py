@@ -1,12 +1,10 @@
-"""Who is in sync: a follower that hangs leaves in time and comes back; a slow cable harms nobody.
-
-`OTTLA_LONG=1` lets the slow cable be used for 60 s instead of 15.
-"""
+"""Who is in sync: a follower that hangs leaves in time and returns; a slow cable harms nobody."""
 
 from __future__ import annotations
 
-import os
 import time
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,16 +24,21 @@ from tests.integration.replicated.stage import (
     on_stage,
 )
 from tests.integration.replicated.wire import look
+from tests.portion import portion
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 LAG_MS = 1500
-# For the looking, on a busy machine.
-SLACK_S = 0.5
+# Leaders look every half of it, so whoever hangs is out after one and a half.
+LEAVES_S = 1.5 * LAG_MS / 1000
+# Asking takes time as well. Beyond this a figure would say nothing.
+ASKING_S_MAX = 0.5
 HERE = TopicPartition(RAW_TOPIC, 0)
 DELAY_S = 0.1
 PER_S = 1000
-WATCHED_S = 60.0 if os.environ.get("OTTLA_LONG") == "1" else 15.0
+# Acknowledged in the watched window itself: a writer that is held up writes less, and proves less.
+PER_S_MIN = 950
+WATCHED_S = float(portion(60, least=5))
 
 
 def _in_sync(stage: Stage, leader: int) -> tuple[int, ...]:
@@ -45,6 +48,37 @@ def _in_sync(stage: Stage, leader: int) -> tuple[int, ...]:
     return seen.isr
 
 
+@dataclass(slots=True)
+class Leaving:
+    """When a node that hangs since a moment was last seen in the ISR, and first seen outside."""
+
+    began_s: float
+    # When the last question began that was answered with it in the ISR.
+    still_s: float = 0.0
+    # When the first answer was there without it.
+    gone_s: float = 0.0
+
+    def look(self, stage: Stage, leader: int, follower: int) -> bool:
+        asked_s = time.monotonic() - self.began_s
+        if follower in _in_sync(stage, leader):
+            self.still_s = asked_s
+            return False
+        self.gone_s = time.monotonic() - self.began_s
+        return True
+
+    @property
+    def asking_s(self) -> float:
+        return self.gone_s - self.still_s
+
+    def require_in_time(self) -> None:
+        """It was out after 1.5 × lag and the time that it took to ask, which is measured."""
+        assert self.asking_s <= ASKING_S_MAX, f"to ask took {self.asking_s:.2f} s"
+        assert self.gone_s <= LEAVES_S + self.asking_s, str(self)
+
+    def __str__(self) -> str:
+        return f"{self.gone_s:.2f} s (in it at {self.still_s:.2f} s)"
+
+
 def test_a_follower_that_hangs_leaves_in_time_and_joins_again(tmp_path: Path) -> None:
     options = {
         "replica.lag.time.max.ms": str(LAG_MS),
@@ -52,7 +86,7 @@ def test_a_follower_that_hangs_leaves_in_time_and_joins_again(tmp_path: Path) ->
         # The lag is to decide, and not the session.
         "broker.session.timeout.ms": "30000",
     }
-    took_s = list[float]()
+    leavings = list[Leaving]()
     with on_stage(make_cluster(tmp_path, options=options), seed=5) as stage:
         for _ in range(3):
             leader = stage.leader_of(HERE)
@@ -62,19 +96,20 @@ def test_a_follower_that_hangs_leaves_in_time_and_joins_again(tmp_path: Path) ->
             ]
             stage.wait_acknowledged(stage.dice.randint(1, 50))
             follower.pause()
-            began_s = time.monotonic()
+            leaving = Leaving(time.monotonic())
             wait_until(
-                lambda one=follower.node_id, leader=leader: one not in _in_sync(stage, leader),  # type: ignore[misc]
+                partial(leaving.look, stage, leader, follower.node_id),
                 DEADLINE_S,
                 f"node {follower.node_id} leaves",
             )
-            took_s.append(time.monotonic() - began_s)
+            leavings.append(leaving)
             stage.wait_acknowledged(RESUMED)
             follower.resume()
             stage.wait_whole()
         stage.judge_all()
-    print(f"left after {' '.join(f'{one:.2f}' for one in took_s)} s")
-    assert max(took_s) <= 1.5 * LAG_MS / 1000 + SLACK_S
+    print(f"left after {', '.join(map(str, leavings))}; {LEAVES_S:.2f} s and asking are allowed")
+    for leaving in leavings:
+        leaving.require_in_time()
 
 
 def _slowed(directory: Path) -> tuple[RunningCluster, DelayingCables]:
@@ -106,11 +141,12 @@ def test_a_slow_cable_changes_no_isr(tmp_path: Path) -> None:
         before = _partition_epochs(stage)
         began_s = time.monotonic()
         _let_write(stage, began_s)
-        assert _partition_epochs(stage) == before
         kept = stage.history.acknowledged_since(FOREIGN, began_s)
-        rate = kept / (time.monotonic() - began_s)
-        print(f"{rate:.0f} writes/s over {cables.connections} slow connections")
-        assert rate > PER_S / 2
+        watched_s = time.monotonic() - began_s
+        assert _partition_epochs(stage) == before
+        told = f"{kept / watched_s:.0f} writes/s in {watched_s:.1f} s"
+        print(f"no change at {told} over {cables.connections} slow connections")
+        assert kept / watched_s >= PER_S_MIN, told
         stage.judge_all()
 
 

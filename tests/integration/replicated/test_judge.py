@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.integration.replicated.history import (
     longest_gap,
 )
 from tests.integration.replicated.judge import BatchPrint, Found, compare_replicas, judge, vanished
+from tests.integration.replicated.replicas import differences
 
 HERE = TopicPartition("orders", 0)
 ELSEWHERE = TopicPartition("orders", 1)
@@ -127,6 +129,14 @@ def test_replicas_must_be_the_same_below_the_high_watermark_and_not_above() -> N
     assert "node 2 ends at 5, below the high watermark 6" in told
     # Both end too early, and one has other bytes.
     assert compare_replicas(HERE, {1: [], 2: []}, 1)
+
+
+def test_a_replica_that_is_not_there_is_not_the_same(tmp_path: Path) -> None:
+    dirs = {node: tmp_path / str(node) for node in (1, 2, 3)}
+    for node in (1, 2):
+        (dirs[node] / str(HERE)).mkdir(parents=True)
+    assert differences(dirs, {HERE: 0}) == [f"{HERE}: node 3 has no replica"]
+    assert len(differences(dirs, {ELSEWHERE: 0})) == 3
 
 
 @pytest.mark.parametrize(
