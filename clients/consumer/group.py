@@ -13,8 +13,9 @@ J3  a program that does not come for more within `max.poll.interval.ms` is taken
     and joins again when it comes
 J4  a round is begun only after the program has asked for records: who only subscribes is no member
 J5  a leader that comes back as a static member shares nothing out (KIP-814), and does not take for
-    shared out what was added while it was away: it asks what each member has, and joins again if
-    some partition is nobody's, or if it is not told
+    shared out what was added while it was away: it asks what each member of the stable group has,
+    until it is told, and joins again if some partition is nobody's, or if it never will be told.
+    Whatever else is a reason to join does not wait for that
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from ottla.clients.consumer.membership import (
     Membership,
     Reaction,
     make_assignments,
+    reaction_to,
     read_assignment,
     subscriptions_of,
     unowned_of,
@@ -43,6 +45,7 @@ from ottla.clients.consumer.membership import (
 from ottla.clients.consumer.positions import Bookmark, Bookmarks
 from ottla.clients.consumer.protocol import Subscription
 from ottla.clients.consumer.requests import leave_fields
+from ottla.clients.errors import NoCommonVersionError
 from ottla.clients.retrying import is_transient
 from ottla.proto.errors import ErrorCode, OttlaError, RemoteProtocolError
 from ottla.proto.ids import TopicPartition
@@ -53,6 +56,8 @@ LOG: Final = logging.getLogger("ottla.clients.consumer")
 _SLACK_S: Final = 5.0
 _LEAVE_TIMEOUT_S: Final = 3.0
 _METADATA_TIMEOUT_S: Final = 5.0
+_LOOK_TIMEOUT_S: Final = 5.0
+_STABLE: Final = "Stable"
 _ADVICE: Final = {
     ErrorCode.INVALID_SESSION_TIMEOUT: "set session.timeout.ms between the broker's "
     "group.min.session.timeout.ms and group.max.session.timeout.ms",
@@ -110,6 +115,8 @@ class GroupMember:
         self.inside = 0
         # Of a leader: how many partitions its topics had when it shared them out.
         self._counts: dict[str, int] | None = None
+        # Whether partitions may have come to nobody while we were away (J5).
+        self._is_share_open = False
         self._joined_topics = frozenset[str]()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -179,8 +186,7 @@ class GroupMember:
         backoff = self._coordinator.backoff()
         while True:
             if self.core.join_reason is None:
-                self._wake.clear()
-                await self._wake.wait()
+                await self._until_wanted()
                 continue
             try:
                 settled = await self._round()
@@ -215,23 +221,58 @@ class GroupMember:
         if assigned is None:
             return False
         await self._settle(assigned, reason)
-        if joined.get("skip_assignment", False):
-            await self._look_for_unowned()
+        self._is_share_open = joined.get("skip_assignment", False)
         return True
+
+    async def _until_wanted(self) -> None:
+        """Wait for a reason to join; look for one meanwhile if there may be one (J5)."""
+        self._wake.clear()
+        if not self._is_share_open:
+            await self._wake.wait()
+            return
+        looking = asyncio.create_task(self._look_for_unowned())
+        looking.add_done_callback(self._ended)
+        try:
+            await self._wake.wait()
+        finally:
+            looking.cancel()
+            await asyncio.wait({looking})
 
     async def _look_for_unowned(self) -> None:
         """Join again if partitions came while we, who lead on, were away (J5)."""
-        fields = {"groups": [self.core.group_id], "include_authorized_operations": False}
-        try:
-            answer = await self._coordinator.ask(DESCRIBE_GROUPS, fields)
-        except OttlaError as error:
-            # A round too many does less harm than a partition that nobody reads.
-            self._want_join(f"what the members have is not known: {error}")
-            return
-        hands = [one.member_assignment for group in answer.groups for one in group.members]
-        unowned = unowned_of(self._counts or {}, hands)
+        backoff = self._coordinator.backoff()
+        while True:
+            try:
+                unowned = await self._unowned()
+            except OttlaError as error:
+                # A round too many does less harm than a partition that nobody reads.
+                self._want_join(f"what the members have is not told: {error}")
+                return
+            if unowned is not None:
+                break
+            await asyncio.sleep(backoff.failed() / 1000)
+        self._is_share_open = False
         if unowned:
             self._want_join(f"partitions have no owner: {len(unowned)}")
+
+    async def _unowned(self) -> set[TopicPartition] | None:
+        """Return what nobody has, or None if it cannot be told now; raise if it never can be."""
+        fields = {"groups": [self.core.group_id], "include_authorized_operations": False}
+        try:
+            answer = await self._coordinator.ask(DESCRIBE_GROUPS, fields, timeout_s=_LOOK_TIMEOUT_S)
+        except OttlaError as error:
+            if is_transient(error) and not isinstance(error, NoCommonVersionError):
+                return None
+            raise
+        hands = list[bytes]()
+        for group in answer.groups:
+            code = error_code_of(group.error_code)
+            self._refused(reaction_to(code), code)
+            if code is not ErrorCode.NONE or group.group_state != _STABLE:
+                # What they had before a rebalance is not what they will have.
+                return None
+            hands += [one.member_assignment for one in group.members]
+        return unowned_of(self._counts or {}, hands)
 
     async def _join(self) -> Message | None:
         core = self.core

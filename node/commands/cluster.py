@@ -3,6 +3,9 @@
 Each node is an `ottla node` with a file, a data directory and a log of its own, below one
 directory. They can be killed, paused and brought back one by one, to see what a cluster does.
 
+With `--json` each thing that was done is one object on a line of its own: `event` says what, and
+`id` to which node. `status` is one document.
+
 Not here: what is done (`ottla.node.local`), clusters of several machines.
 """
 
@@ -13,7 +16,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, Final, TypeVar
@@ -30,6 +33,8 @@ from ottla.node.local.states import NodeState, active_controller, states_of
 from ottla.node.local.words import listed, table_of, told_active, told_code, what_to_try
 
 R = TypeVar("R")
+# Says what was done: a sentence for people, or an event and its facts for programs.
+Tell = Callable[..., None]
 _WATCH_S: Final = 0.25
 _RESTART_MS: Final = 30_000
 _EXIT_FAILED: Final = 1
@@ -43,6 +48,9 @@ _DATA: Final = click.option(
     help="Where the cluster keeps everything.",
 )
 _NODE_IDS: Final = click.argument("node_ids", nargs=-1, required=True, type=int, metavar="ID...")
+_JSON: Final = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object per line for what was done."
+)
 
 
 @click.group()
@@ -59,6 +67,7 @@ def cluster() -> None:
 )
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready, and let it run.")
 @_DATA
+@_JSON
 @click.option(
     "--base-port",
     type=click.IntRange(0, PORT_MAX),
@@ -70,6 +79,7 @@ def start(
     node_count: int | None,
     detach: bool,
     root: Path,
+    as_json: bool,
     base_port: int | None,
     flags: tuple[str, ...],
 ) -> None:
@@ -78,17 +88,18 @@ def start(
     Where there is a cluster already, it is started again with what it had. KEY=VALUE is an option
     for all nodes, kept in their files.
     """
-    local = _local(root)
-    code = _run(_start(local, node_count, base_port, parse_flags(flags), detach=detach))
+    command = _Start(_local(root), as_json=as_json, detach=detach)
+    code = _run(command.run(node_count, base_port, parse_flags(flags)))
     if code:
         click.get_current_context().exit(code)
 
 
 @cluster.command()
 @_DATA
-def stop(root: Path) -> None:
+@_JSON
+def stop(root: Path, as_json: bool) -> None:
     """Stop all nodes cleanly; exit code 1 if one had to be killed."""
-    if _run(_stop(_local(root))):
+    if _run(_stop(_local(root), _teller(as_json))):
         click.get_current_context().exit(_EXIT_FAILED)
 
 
@@ -110,36 +121,46 @@ def status(root: Path, as_json: bool) -> None:
 @cluster.command()
 @_NODE_IDS
 @_DATA
-def kill(root: Path, node_ids: tuple[int, ...]) -> None:
+@_JSON
+def kill(root: Path, as_json: bool, node_ids: tuple[int, ...]) -> None:
     """Kill nodes with SIGKILL: no good-bye, nothing is cleaned up."""
+    tell = _teller(as_json)
     for node_id in _distinct(node_ids):
-        click.echo(f"node {node_id} killed (pid {_run(_local(root).kill(node_id))})")
+        pid = _run(_local(root).kill(node_id))
+        tell(f"node {node_id} killed (pid {pid})", event="killed", id=node_id, pid=pid)
 
 
 @cluster.command()
 @_NODE_IDS
 @_DATA
-def pause(root: Path, node_ids: tuple[int, ...]) -> None:
+@_JSON
+def pause(root: Path, as_json: bool, node_ids: tuple[int, ...]) -> None:
     """Let nodes hang with SIGSTOP: alive, connected, and silent."""
+    tell = _teller(as_json)
     for node_id in _distinct(node_ids):
-        click.echo(f"node {node_id} paused (pid {_run(_local(root).pause(node_id))})")
+        pid = _run(_local(root).pause(node_id))
+        tell(f"node {node_id} paused (pid {pid})", event="paused", id=node_id, pid=pid)
 
 
 @cluster.command()
 @_NODE_IDS
 @_DATA
-def resume(root: Path, node_ids: tuple[int, ...]) -> None:
+@_JSON
+def resume(root: Path, as_json: bool, node_ids: tuple[int, ...]) -> None:
     """Let nodes that were paused go on, with SIGCONT."""
+    tell = _teller(as_json)
     for node_id in _distinct(node_ids):
-        click.echo(f"node {node_id} goes on (pid {_run(_local(root).resume(node_id))})")
+        pid = _run(_local(root).resume(node_id))
+        tell(f"node {node_id} goes on (pid {pid})", event="resumed", id=node_id, pid=pid)
 
 
 @cluster.command()
 @_NODE_IDS
 @_DATA
-def restart(root: Path, node_ids: tuple[int, ...]) -> None:
+@_JSON
+def restart(root: Path, as_json: bool, node_ids: tuple[int, ...]) -> None:
     """Bring dead nodes back on their data; running ones are stopped first."""
-    _run(_restart(_local(root), _distinct(node_ids)))
+    _run(_restart(_local(root), _distinct(node_ids), _teller(as_json)))
 
 
 def _local(root: Path) -> LocalCluster:
@@ -150,6 +171,18 @@ def _run(work: Coroutine[Any, Any, R]) -> R:
     return asyncio.run(work)
 
 
+def _teller(as_json: bool) -> Tell:
+    """Return who prints a sentence for people, or what it says for programs."""
+
+    def tell(sentence: str, **facts: object) -> None:
+        if as_json:
+            click.echo(json.dumps(facts, ensure_ascii=False))
+        elif sentence:
+            click.echo(sentence)
+
+    return tell
+
+
 def _distinct(node_ids: Sequence[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(node_ids))
 
@@ -157,99 +190,136 @@ def _distinct(node_ids: Sequence[int]) -> tuple[int, ...]:
 # ── Start and stop ────────────────────────────────────────────────────────────────────────────
 
 
-async def _start(
-    local: LocalCluster,
-    node_count: int | None,
-    base_port: int | None,
-    options: dict[str, str],
-    *,
-    detach: bool,
-) -> int:
-    """Return the exit code."""
-    clock = Clock()
-    began_ms = clock.monotonic_ms()
-    stopping = asyncio.Event()
+class _Start:
+    """One `ottla cluster start`, until the cluster is ready or until it is stopped."""
 
-    def on_signal() -> None:
-        # Whoever presses Ctrl-C again does not want to wait.
-        local.is_hurried = stopping.is_set()
-        stopping.set()
+    def __init__(self, local: LocalCluster, *, as_json: bool, detach: bool) -> None:
+        self._local: Final = local
+        self._as_json: Final = as_json
+        self._detach: Final = detach
+        self._tell: Final = _teller(as_json)
+        self._stopping: Final = asyncio.Event()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal)
-    record = await local.launch(node_count, base_port, options)
-    waiting = asyncio.create_task(local.until_ready(list(record.nodes), START_MS, lambda _: None))
-    stopped = asyncio.create_task(stopping.wait())
-    try:
-        await asyncio.wait({waiting, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        if not waiting.done():
-            return await _stop(local)
-        waiting.result()
-    except BaseException:
-        await local.stop()
-        raise
-    finally:
-        waiting.cancel()
-        stopped.cancel()
-    _tell_people(local, record, clock.monotonic_ms() - began_ms, detach=detach)
-    return 0 if detach else await _watch(local, record, stopping)
-
-
-def _tell_people(local: LocalCluster, record: Record, took_ms: int, *, detach: bool) -> None:
-    # As it was called: who has not activated the environment needs the path.
-    ottla = sys.argv[0] if sys.argv[0].endswith("ottla") else "ottla"
-    place = local.place.option
-    click.echo("\n".join(what_to_try(record, took_ms / 1000, ottla=ottla, place=place)))
-    click.echo(f"  its data       {local.place.root}")
-    click.echo(f"`{ottla} cluster stop{place}` stops it." if detach else "Ctrl-C stops it.")
-
-
-async def _watch(local: LocalCluster, record: Record, stopping: asyncio.Event) -> int:
-    """Say who ends, until Ctrl-C or until the cluster is stopped; return the exit code.
-
-    Nodes that are dead do not end it: whoever killed them may bring them back.
-    """
-    while not stopping.is_set():
-        for node_id, one in record.nodes.items():
-            # Otherwise a node that ended stays a zombie for as long as we live.
-            code = None if one.process is None else end_of_child(one.process)
-            if code is not None:
-                click.echo(f"node {node_id} ended with {told_code(code)}")
-        current = local.place.require()
-        if all(one.process is None for one in current.nodes.values()):
-            click.echo("All nodes were stopped.")
-            return 0
+    async def run(
+        self, node_count: int | None, base_port: int | None, options: dict[str, str]
+    ) -> int:
+        """Return the exit code."""
+        local, clock = self._local, Clock()
+        began_ms = clock.monotonic_ms()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+        record = await local.launch(node_count, base_port, options)
+        ready = local.until_ready(list(record.nodes), START_MS, lambda _: None)
+        waiting = asyncio.create_task(ready)
+        stopped = asyncio.create_task(self._stopping.wait())
         try:
-            async with asyncio.timeout(_WATCH_S):
-                await stopping.wait()
-        except TimeoutError:
-            continue
-    return await _stop(local)
+            await asyncio.wait({waiting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                return await _stop(local, self._tell)
+            waiting.result()
+        except BaseException:
+            await local.stop()
+            raise
+        finally:
+            waiting.cancel()
+            stopped.cancel()
+        self._tell_ready(record, (clock.monotonic_ms() - began_ms) / 1000)
+        return 0 if self._detach else await self._watch(record)
+
+    def _on_signal(self) -> None:
+        # Whoever presses Ctrl-C again does not want to wait.
+        self._local.is_hurried = self._stopping.is_set()
+        self._stopping.set()
+
+    def _tell_ready(self, record: Record, took_s: float) -> None:
+        if self._as_json:
+            click.echo(json.dumps(_ready_as_json(record, took_s, self._local.place.root)))
+            return
+        # As it was called: who has not activated the environment needs the path.
+        ottla = sys.argv[0] if sys.argv[0].endswith("ottla") else "ottla"
+        place = self._local.place.option
+        click.echo("\n".join(what_to_try(record, took_s, ottla=ottla, place=place)))
+        click.echo(f"  its data       {self._local.place.root}")
+        click.echo(
+            f"`{ottla} cluster stop{place}` stops it." if self._detach else "Ctrl-C stops it."
+        )
+
+    async def _watch(self, record: Record) -> int:
+        """Say who ends, until Ctrl-C or until the cluster is stopped; return the exit code.
+
+        Nodes that are dead do not end it: whoever killed them may bring them back.
+        """
+        while not self._stopping.is_set():
+            for node_id, one in record.nodes.items():
+                # Otherwise a node that ended stays a zombie for as long as we live.
+                code = None if one.process is None else end_of_child(one.process)
+                if code is not None:
+                    told = told_code(code)
+                    self._tell(
+                        f"node {node_id} ended with {told}", event="ended", id=node_id, code=told
+                    )
+            current = self._local.place.require()
+            if all(one.process is None for one in current.nodes.values()):
+                # By another command, which says whom.
+                self._tell("All nodes were stopped.", event="stopped")
+                return 0
+            try:
+                async with asyncio.timeout(_WATCH_S):
+                    await self._stopping.wait()
+            except TimeoutError:
+                continue
+        return await _stop(self._local, self._tell)
 
 
-async def _stop(local: LocalCluster) -> int:
+def _ready_as_json(record: Record, took_s: float, root: Path) -> dict[str, Any]:
+    nodes = [
+        {
+            "id": node_id,
+            "pid": None if one.process is None else one.process.pid,
+            **{name.lower(): str(address) for name, address in one.plan.listeners.items()},
+        }
+        for node_id, one in record.nodes.items()
+    ]
+    bootstrap = ",".join(str(plan.listeners["CLIENT"]) for plan in record.plans)
+    return {
+        "event": "ready",
+        "bootstrap.servers": bootstrap,
+        "took_s": took_s,
+        "data": str(root),
+        "nodes": nodes,
+    }
+
+
+async def _stop(local: LocalCluster, tell: Tell) -> int:
     running, killed = await local.stop()
-    if not running:
-        click.echo("No node was running.")
-        return 0
     ended = [node_id for node_id in running if node_id not in killed]
-    if ended:
-        click.echo(f"Stopped cleanly: {listed(ended)}.")
+    sentence = "" if running else "No node was running."
+    tell(
+        f"Stopped cleanly: {listed(ended)}." if ended else sentence,
+        event="stopped",
+        ids=ended,
+        killed=killed,
+    )
     if killed:
         click.echo(f"ottla: did not end in time and had to be killed: {listed(killed)}.", err=True)
         return _EXIT_FAILED
     return 0
 
 
-async def _restart(local: LocalCluster, node_ids: tuple[int, ...]) -> None:
+async def _restart(local: LocalCluster, node_ids: tuple[int, ...], tell: Tell) -> None:
     killed = await local.restart(node_ids)
     if killed:
         click.echo(f"ottla: had to be killed first: {listed(killed)}.", err=True)
 
-    def tell(state: NodeState) -> None:
-        click.echo(f"node {state.node_id} is ready (pid {state.pid})")
+    def ready(state: NodeState) -> None:
+        tell(
+            f"node {state.node_id} is ready (pid {state.pid})",
+            event="restarted",
+            id=state.node_id,
+            pid=state.pid,
+        )
 
-    await local.until_ready(node_ids, _RESTART_MS, tell)
+    await local.until_ready(node_ids, _RESTART_MS, ready)
 
 
 async def _states(local: LocalCluster) -> list[NodeState]:

@@ -7,6 +7,7 @@ P1  nothing is served before everything that the log held at the beginning was r
 P2  nothing is served, and nothing written, in another epoch than the one it was loaded in
 P3  when it is over everybody who waits is told; a ledger never begins again
 P4  what the log has is applied in the order of the log
+P5  nobody is told to wait for it, or that all is well, while another node may coordinate unheard
 
 Not here: what groups do (`group.py`), and which ledgers there are (`coordinator.py`).
 """
@@ -114,16 +115,20 @@ class Ledger:
         return self.is_led
 
     def require(self) -> None:
-        """Raise `RequestError` unless this ledger may serve now."""
+        """Raise `RequestError` unless this ledger may serve now.
+
+        Who reads the log may do so for ever, cut off or on a bad disk: that it is loading is said
+        only with standing (P5).
+        """
         if not self.is_led:
             raise RequestError(ErrorCode.NOT_COORDINATOR)
-        if not self.is_loaded:
-            raise RequestError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         try:
             self._world.require_standing(self.replica)
         except RequestError as refusal:
             self._refused_ms = self._world.clock.monotonic_ms()
             raise RequestError(ErrorCode.NOT_COORDINATOR, refusal.sentence) from None
+        if not self.is_loaded:
+            raise RequestError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     async def load(self) -> None:
         """Read the log, and serve; or raise `StorageError`, `CorruptionError`, `RequestError`."""

@@ -294,6 +294,8 @@ async def heartbeat(broker: Broker, request: Request) -> dict[str, Any]:
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         # As Kafka does: whether the member is in is not known yet, and not every client knows this
         # code here (aiokafka 0.14 ends its heartbeats with it). Its session begins after the load.
+        # Nobody else gives its partitions away meanwhile: who may be replaced does not say this (P5
+        # of `node/groups/ledger.py`).
         code = ErrorCode.NONE
     return {"throttle_time": 0, "error_code": code}
 

@@ -6,6 +6,7 @@ The answers are those of Kafka 4.3 unless a row says otherwise.
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,13 +26,17 @@ from ottla.proto.kafka.apis import (
     SYNC_GROUP,
     ApiRow,
 )
+from ottla.proto.kafka.decode import decode_response
+from ottla.proto.kafka.framing import read_response_head
 from ottla.proto.kafka.message import Message
 from tests.hostile.stage import (
     CLOSED,
     DEADLINE_S,
     FILLED,
     FILLED_END,
+    GROWTH_MAX,
     MISSING,
+    Bystander,
     Closed,
     Target,
     batch,
@@ -47,7 +52,9 @@ GROUP: Final = "prey"
 LOADING: Final = 14
 MEMBER_ID_REQUIRED: Final = 79
 UNKNOWN_MEMBER: Final = 25
-CROWD: Final = 1_000
+CROWD: Final = 10_000
+# For all of them, sent before the first is answered.
+CROWD_S: Final = 60.0
 
 
 def join_fields(**changes: Any) -> dict[str, Any]:
@@ -99,6 +106,9 @@ def prey(attacked: Target) -> Target:
     fields = {"key_type": 0, "coordinator_keys": [GROUP]}
     assert codes_of(ask(attacked, FIND_COORDINATOR, 6, fields)) == (0,)
     assert codes_of(ask(attacked, OFFSET_COMMIT, 9, commit_fields(group_id="warm"))) == (0,)
+    # A heartbeat is taken while the partition of its group is read: that has to be over.
+    stranger = join_fields(member_id="nobody")
+    assert codes_of(ask(attacked, JOIN_GROUP, 9, stranger)) == (UNKNOWN_MEMBER,)
     return attacked
 
 
@@ -178,7 +188,7 @@ ROWS: Final[dict[str, tuple[ApiRow, int, dict[str, Any], tuple[int, ...] | Close
         },
         (UNKNOWN_MEMBER,),
     ),
-    "leave for others": (
+    "leave for others who are not there": (
         LEAVE_GROUP,
         5,
         {
@@ -287,14 +297,71 @@ def test_what_was_refused_is_not_there(prey: Target) -> None:
     assert answer.groups[0].topics == []
 
 
+def leave_fields(group: str, member_id: str, instance_id: str | None = None) -> dict[str, Any]:
+    leaver = {"member_id": member_id, "group_instance_id": instance_id, "reason": None}
+    return {"group_id": group, "members": [leaver]}
+
+
+def test_who_leaves_for_a_member_takes_it_out(prey: Target) -> None:
+    """As with Kafka, whose tools do this: an id is all that it takes."""
+    member_id, generation = member(prey, "victims")
+    beat = {"group_id": "victims", "generation_id": generation, "group_instance_id": None}
+    sync = sync_fields("victims", member_id, generation, **{member_id: b"all"})
+    assert codes_of(ask(prey, SYNC_GROUP, 5, sync)) == (0,)
+    assert codes_of(ask(prey, HEARTBEAT, 4, {**beat, "member_id": member_id})) == (0,)
+    assert codes_of(ask(prey, LEAVE_GROUP, 5, leave_fields("victims", member_id))) == (0, 0)
+    gone = ask(prey, HEARTBEAT, 4, {**beat, "member_id": member_id})
+    assert codes_of(gone) == (UNKNOWN_MEMBER,)
+    again = ask(prey, LEAVE_GROUP, 5, leave_fields("victims", member_id))
+    assert codes_of(again) == (0, UNKNOWN_MEMBER)
+
+
+def test_who_leaves_for_a_static_member_with_another_id_is_fenced(prey: Target) -> None:
+    member_id, generation = member(prey, "statics", group_instance_id="chair")
+    sync = sync_fields("statics", member_id, generation, **{member_id: b"all"})
+    sync["group_instance_id"] = "chair"
+    assert codes_of(ask(prey, SYNC_GROUP, 5, sync)) == (0,)
+    for instance_id, code in (("chair", 82), ("table", UNKNOWN_MEMBER), (None, UNKNOWN_MEMBER)):
+        leave = leave_fields("statics", "other", instance_id)
+        assert codes_of(ask(prey, LEAVE_GROUP, 5, leave)) == (0, code)
+    beat = {"group_id": "statics", "generation_id": generation, "member_id": member_id}
+    assert codes_of(ask(prey, HEARTBEAT, 4, {**beat, "group_instance_id": "chair"})) == (0,)
+    # By its name alone, as Kafka's tools take static members out.
+    assert codes_of(ask(prey, LEAVE_GROUP, 5, leave_fields("statics", "", "chair"))) == (0, 0)
+
+
+def crowd_joins(small: Target) -> list[int]:
+    """Return what each of CROWD is told; all have asked before the first looks."""
+    assert codes_of(
+        ask(small, FIND_COORDINATOR, 6, {"key_type": 0, "coordinator_keys": [GROUP]})
+    ) == (0,)
+    ask(small, JOIN_GROUP, 9, join_fields(member_id="nobody"))
+    frame = frame_of(JOIN_GROUP, 9, join_fields())
+    codes, end = list[int](), time.monotonic() + CROWD_S
+    with small.wire() as wire, ThreadPoolExecutor(1) as sender:
+        sent = sender.submit(wire.send, frame * CROWD)
+        for _ in range(CROWD):
+            answer = wire.read_frame()
+            assert not isinstance(answer, Closed)
+            assert time.monotonic() < end
+            _, at = read_response_head(JOIN_GROUP, 9, answer)
+            codes.append(decode_response(JOIN_GROUP, 9, answer[at:]).error_code)
+        sent.result()
+    return codes
+
+
 def test_more_want_to_be_members_than_may(tmp_path: Path) -> None:
     """Those above group.max.size are turned away, also while they have only an id."""
-    with target(tmp_path, group_max_size="20") as small, small.wire() as wire:
-        assert codes_of(
-            ask(small, FIND_COORDINATOR, 6, {"key_type": 0, "coordinator_keys": [GROUP]})
-        ) == (0,)
-        ask(small, JOIN_GROUP, 9, join_fields(member_id="nobody"))
-        frame = frame_of(JOIN_GROUP, 9, join_fields())
-        codes = [codes_of(wire.ask_raw(JOIN_GROUP, 9, frame)) for _ in range(CROWD)]
-        assert codes == [(MEMBER_ID_REQUIRED,)] * 20 + [(81,)] * (CROWD - 20)
+    with target(tmp_path, group_max_size="20") as small:
+        assert crowd_joins(small) == [MEMBER_ID_REQUIRED] * 20 + [81] * (CROWD - 20)
         small.settles(16 << 20)
+
+
+def test_as_many_want_to_be_members_as_like_to(tmp_path: Path) -> None:
+    """Without group.max.size, as Kafka has it, each is given an id, and nobody else waits."""
+    with target(tmp_path) as small:
+        bystander = Bystander(small.node.bootstrap)
+        assert crowd_joins(small) == [MEMBER_ID_REQUIRED] * CROWD
+        bystander.is_served()
+        small.settles(GROWTH_MAX)
+        bystander.close()

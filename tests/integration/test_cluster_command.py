@@ -137,6 +137,34 @@ def test_a_node_can_be_paused_and_goes_on_and_stop_does_not_hang_on_it(local: Lo
     assert local.done("stop") == "Stopped cleanly: node 1.\n"
 
 
+def test_with_json_each_thing_that_was_done_is_one_object_on_a_line(local: Local) -> None:
+    def told(*arguments: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in local.done(*arguments, "--json").splitlines()]
+
+    (ready,) = told("start", "--detach", "--base-port", "0", "--nodes", "2")
+    assert (ready["event"], ready["data"]) == ("ready", str(local.root))
+    assert ready["bootstrap.servers"] == local.bootstrap
+    seen = {one["id"]: one for one in local.status()["nodes"]}
+    for one in ready["nodes"]:
+        assert one == {name: seen[one["id"]][name] for name in one}
+        assert one["pid"] is not None
+    pid = seen[2]["pid"]
+    assert told("pause", "2") == [{"event": "paused", "id": 2, "pid": pid}]
+    assert told("resume", "2") == [{"event": "resumed", "id": 2, "pid": pid}]
+    killed = [{"event": "killed", "id": one, "pid": seen[one]["pid"]} for one in (2, 1)]
+    assert told("kill", "2", "1") == killed
+    back = told("restart", "1", "2")
+    pids = {one["id"]: one["pid"] for one in local.status()["nodes"]}
+    assert sorted(back, key=lambda one: int(one["id"])) == [
+        {"event": "restarted", "id": one, "pid": pids[one]} for one in (1, 2)
+    ]
+    refused = local.run("kill", "7", "--json")
+    assert (refused.code, refused.out) == (2, "")
+    assert "has no node 7" in refused.err
+    assert told("stop") == [{"event": "stopped", "ids": [1, 2], "killed": []}]
+    assert told("stop") == [{"event": "stopped", "ids": [], "killed": []}]
+
+
 def test_what_cannot_be_done_is_said_and_nothing_is_started(local: Local, tmp_path: Path) -> None:
     for command in ("stop", "status", "kill 1", "restart 1"):
         refused = local.run(*command.split())

@@ -141,8 +141,8 @@ def test_nodes_are_killed_paused_resumed_and_restarted_one_by_one(shell: Shell) 
 
     assert states() == ["ready"] * 3
     assert "leader" in shell.done("ottla quorum")
-    shell.done("ottla cluster pause 2")
-    shell.done("ottla cluster resume 2")
+    assert shell.told("ottla cluster pause 2")["event"] == "paused"
+    assert shell.told("ottla cluster resume 2")["event"] == "resumed"
     shell.done("ottla cluster kill 2")
     assert states() == ["ready", "dead", "ready"]
     assert shell.run("ottla health").code == 1
@@ -181,6 +181,13 @@ def test_every_client_command_takes_json_and_a_bootstrap_server_at_localhost_909
     flat = re.sub(r"\s+", " ", told)
     assert "--json" in flat
     assert "[default: localhost:9092]" in flat
+
+
+@pytest.mark.parametrize(
+    "command", ["start", "stop", "status", "kill", "pause", "resume", "restart"]
+)
+def test_every_command_of_a_local_cluster_takes_json(command: str) -> None:
+    assert "--json" in Shell(Path()).run(f"ottla cluster {command} --help").out
 
 
 @pytest.mark.parametrize("line", ["ottla topics describe nowhere", "ottla groups delete nobody"])

@@ -109,6 +109,7 @@ def test_a_static_member_restarts_without_a_rebalance(
     two.start()
     share_out([one, two], 2, topic)
     before, mine = _generations(cluster, topic), two.owned
+    assert before > 0, "the logs tell of rebalances"
     two.vanish()
     again = CLIENTS[name](cluster.bootstrap, topic, topic, readings)
     again.instance_id = "desk-2"
@@ -274,6 +275,7 @@ def _shares(members: Sequence[Member]) -> list[Place]:
 def _restart_each(cluster: RunningCluster, members: list[Member], topic: str) -> None:
     """Each of the static members goes without a word and comes back; nobody is disturbed."""
     before = _generations(cluster, topic)
+    assert before > 0, "the logs tell of rebalances"
     for place, gone in enumerate(members):
         mine = gone.owned
         gone.vanish()

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from ottla.node.groups.group import Group
+from ottla.node.groups.ledger import Ledger
 from ottla.node.groups.offsets import Offsets
 from ottla.node.groups.records import GroupValue, MemberValue, OffsetValue
 from ottla.node.groups.words import State
-from ottla.proto.errors import ErrorCode, StorageError
+from ottla.proto.errors import ErrorCode, RequestError, StorageError
 from ottla.proto.kafka.uuids import UUID
 from tests.builders import headers_of, records_of
 from tests.unit.node.groups.books import Books, changes
@@ -252,6 +253,58 @@ def test_nobody_is_expelled_for_silence_while_nobody_was_listened_to() -> None:
         ledger.close()
 
     run(story())
+
+
+def test_who_reads_its_log_without_standing_does_not_claim_to_be_loading() -> None:
+    """It would read for ever: cut off, what it read is never committed."""
+
+    async def story() -> None:
+        books = Books()
+        await books.loaded()
+        books.commit(500)
+        books.ledger = books.new_ledger()
+        loading = asyncio.ensure_future(books.ledger.load())
+        for _ in range(100):
+            if books.replica.waiting_count == 2:
+                break
+            await asyncio.sleep(0)
+        assert refusal_of(books.ledger) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        books.has_standing = False
+        assert refusal_of(books.ledger) is ErrorCode.NOT_COORDINATOR
+        books.has_standing = True
+        books.disk.sync()
+        await loading
+        assert refusal_of(books.ledger) is None
+
+    run(story())
+
+
+def test_who_cannot_read_its_log_does_not_claim_to_be_loading_without_standing() -> None:
+    async def story() -> None:
+        books = Books()
+        await books.loaded()
+        books.commit(500)
+        books.disk.sync()
+        books.ledger = books.new_ledger()
+        books.trouble = StorageError("read: too many open files")
+        for has_standing, code in (
+            (True, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+            (False, ErrorCode.NOT_COORDINATOR),
+        ):
+            books.has_standing = has_standing
+            with pytest.raises(StorageError):
+                await books.ledger.load()
+            assert refusal_of(books.ledger) is code
+
+    run(story())
+
+
+def refusal_of(ledger: Ledger) -> ErrorCode | None:
+    try:
+        ledger.require()
+    except RequestError as refusal:
+        return refusal.code
+    return None
 
 
 # ── Writing ───────────────────────────────────────────────────────────────────────────────────

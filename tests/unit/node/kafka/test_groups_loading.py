@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.proto.errors import ErrorCode
+from ottla.node.groups import coordinator
+from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.kafka import apis
 from tests.unit.node.kafka.desk import Desk, Place, open_desk
 from tests.unit.node.kafka.test_groups import FLAGS, GROUP, LOADING, found, stable
@@ -26,6 +27,22 @@ def test_a_heartbeat_is_taken_while_the_coordinator_reads(desk: Desk, version: i
     desk.broker.groups.ledger_of(GROUP).is_loaded = False
     answer = desk.run(desk.asked(apis.HEARTBEAT, version, **who))
     assert answer["error_code"] == ErrorCode.NONE
+
+
+def test_no_heartbeat_is_taken_by_one_who_reads_while_another_may_coordinate(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one gives the member's partitions away: it has to look for it, and stop."""
+    member_id, generation = stable(desk)
+    who = {"group_id": GROUP, "member_id": member_id, "generation_id": generation}
+    desk.broker.groups.ledger_of(GROUP).is_loaded = False
+
+    def refuse(*_: object) -> None:
+        raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    monkeypatch.setattr(coordinator, "require_standing", refuse)
+    answer = desk.run(desk.asked(apis.HEARTBEAT, 4, **who))
+    assert answer["error_code"] == ErrorCode.NOT_COORDINATOR
 
 
 def test_nobody_joins_while_the_coordinator_reads(desk: Desk) -> None:

@@ -57,3 +57,9 @@ def test_a_wrong_line_that_is_there_already_is_told_with_its_file_and_may_be_rep
     assert f"{path}, line " in launch(tmp_path)
     assert "foo.bar" in launch(tmp_path, num_partitions="4", foo_bar="1")
     assert path.read_text() == "num.partitions=many\n"
+
+
+def test_the_first_node_is_at_port_9092_unless_told_otherwise(tmp_path: Path) -> None:
+    plans = LocalCluster(tmp_path, {}, Clock(), Random(5))._plans(None, 3, None)
+    told = [str(plan.listeners["CLIENT"]) for plan in plans]
+    assert told == ["127.0.0.1:9092", "127.0.0.1:9093", "127.0.0.1:9094"]
