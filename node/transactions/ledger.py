@@ -92,15 +92,18 @@ class Ledger:
         return self.is_led
 
     def require(self) -> None:
-        """Raise `RequestError` unless this ledger may serve now."""
+        """Raise `RequestError` unless this ledger may serve now.
+
+        Who is cut off may read its log for ever: clients are not told to wait for that.
+        """
         if not self.is_led:
             raise RequestError(ErrorCode.NOT_COORDINATOR)
-        if not self.is_loaded:
-            raise RequestError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         try:
             self._world.require_standing(self.replica)
         except RequestError as refusal:
             raise RequestError(ErrorCode.NOT_COORDINATOR, refusal.sentence) from None
+        if not self.is_loaded:
+            raise RequestError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     async def load(self) -> None:
         """Read the log, and serve; or raise `StorageError`, `CorruptionError`, `RequestError`."""

@@ -116,11 +116,14 @@ def run(story: Callable[[Office], Awaitable[None]]) -> None:
 
 def test_nothing_is_served_before_it_is_loaded_nor_without_standing() -> None:
     async def story(office: Office) -> None:
-        assert await office.init() == Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        await office.loaded()
-        office.has_standing = False
-        assert await office.init() == Refused(ErrorCode.NOT_COORDINATOR)
-        office.has_standing = True
+        for is_loaded in (False, True):
+            if is_loaded:
+                await office.loaded()
+            else:
+                assert await office.init() == Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            office.has_standing = False
+            assert await office.init() == Refused(ErrorCode.NOT_COORDINATOR)
+            office.has_standing = True
         office.ledger.close()
         assert await office.init() == Refused(ErrorCode.NOT_COORDINATOR)
 
