@@ -19,12 +19,12 @@ Not here: what a request means (`dispatch.py`), and which connections there are 
 from __future__ import annotations
 
 import asyncio
-import select
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from ottla.node.kafka.goodbyes import end_sending, has_left
 from ottla.node.kafka.memory import BUFFER_USUAL, ReceiveMemory, new_buffer
 from ottla.node.kafka.outbox import Outbox, Part
 from ottla.node.kafka.refusals import told_length
@@ -45,11 +45,11 @@ class Slot:
     """The place of one answer in the order of answers. Filled once, from any later moment."""
 
     __slots__ = (
-        "_parts",
         "began_us",
         "came_us",
         "connection",
         "on_closed",
+        "parts",
         "request_bytes",
         "waits_us",
     )
@@ -57,18 +57,17 @@ class Slot:
     def __init__(self, connection: Connection, request_bytes: int) -> None:
         self.connection: Final = connection
         self.request_bytes: Final = request_bytes
-        # On the clock for durations: when the request was whole, when it was taken up, and since
-        # when it waits for others; None: it does not.
+        # On the clock for durations: when it was whole, was taken up, and since when it waits.
         self.came_us: Final = connection.read_us
         self.began_us: Final = connection.served_us
         self.waits_us: int | None = None
-        self._parts: Sequence[Part] | None = None
+        self.parts: Sequence[Part] | None = None
         # Called if the connection closes before the answer is there.
         self.on_closed: Callable[[], None] | None = None
 
     def answer(self, parts: Sequence[Part]) -> None:
         """Give the whole answer, its length first. Nothing happens if the client has gone."""
-        self._parts = parts
+        self.parts = parts
         self.on_closed = None
         self.connection.answered(self)
 
@@ -76,10 +75,6 @@ class Slot:
         """There is no answer that could be sent: the connection closes."""
         self.on_closed = None
         self.connection.close(reason)
-
-    @property
-    def parts(self) -> Sequence[Part] | None:
-        return self._parts
 
 
 class Server(Protocol):
@@ -245,9 +240,7 @@ class Connection:
         """Look whether a client has left that is not read because a fetch of it waits."""
         if self._hurry is None or self._is_reading:
             return
-        poll = select.poll()
-        poll.register(self._sock, select.POLLRDHUP)
-        if poll.poll(0):
+        if has_left(self._sock):
             # Not closed: what it has sent behind the fetch is served yet.
             self.is_leaving = True
             self._hurry()
@@ -256,6 +249,12 @@ class Connection:
         """Take no further request: what has been asked is answered, and then it is over."""
         self._draining = True
         self._set_reading(False)
+        self._part()
+
+    def _part(self) -> None:
+        """Let a client go that waits for nothing more: it may just be asking, and nobody reads."""
+        if self._draining and self.is_drained:
+            end_sending(self._sock)
 
     @property
     def is_drained(self) -> bool:
@@ -286,6 +285,7 @@ class Connection:
                 self._loop.remove_writer(self._sock)
             else:
                 self._loop.add_writer(self._sock, self._on_writable)
+        self._part()
 
     def _on_writable(self) -> None:
         self.active_ms = self._server.now_ms()

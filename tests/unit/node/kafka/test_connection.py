@@ -308,3 +308,30 @@ def test_the_time_of_a_request_counts_from_its_first_byte() -> None:
 
 def _time_and_need(table: Table) -> tuple[int | None, int]:
     return table.connection.frame_began_ms, table.connection.needed
+
+
+def test_who_asks_a_node_that_stops_is_told_at_once_that_nobody_answers() -> None:
+    async def story(table: Table) -> None:
+        table.connection.drain()
+        await table.order(framed(b"soup"))
+        assert table.guest.recv(1) == b""
+
+    assert at_table(story).frames == []
+
+
+def test_a_node_that_stops_lets_go_of_a_client_when_it_has_all_its_answers() -> None:
+    async def story(table: Table) -> None:
+        table.waiter.holds = True
+        await table.order(framed(b"soup"))
+        table.connection.drain()
+        # Nobody reads this one; that costs the guest nothing that was ordered before.
+        await table.order(framed(b"bread"))
+        with pytest.raises(BlockingIOError):
+            table.guest.recv(1)
+        (soup,) = table.waiter.held
+        soup.answer((b"soup",))
+        await settled()
+        assert table.connection.is_drained
+        assert await table.eat(5) == b"soup"
+
+    assert at_table(story).frames == [b"soup"]
