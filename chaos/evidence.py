@@ -77,6 +77,8 @@ class ReplicaPrint:
     start_offset: int
     high_watermark: int
     batches: tuple[BatchPrint, ...]
+    # What is wrong with the bytes behind its batches; what lies behind that is not shown.
+    damage: str | None = None
 
 
 class Uses(NamedTuple):

@@ -115,6 +115,7 @@ def replica_to(replica: ReplicaPrint) -> dict[str, Any]:
         "start": replica.start_offset,
         "end": replica.high_watermark,
         "batches": [list(one) for one in replica.batches],
+        "damage": replica.damage,
     }
 
 
@@ -127,6 +128,7 @@ def replica_from(told: Any) -> ReplicaPrint:
         start_offset=told["start"],
         high_watermark=told["end"],
         batches=tuple(BatchPrint(*one) for one in told["batches"]),
+        damage=told.get("damage"),
     )
 
 

@@ -4,6 +4,9 @@ Below the high watermark two replicas may not differ in anything. What lies abov
 promised, but when all is mended it has been cut off or has become the same: a difference there is
 counted once and broken if it is still there in the last turn.
 
+A replica whose bytes are damaged shows what lies before. The damage is a finding of its own, unless
+the scenario is there to cause it, and what is shown is compared as usual.
+
 Cleaners work alone on each replica, so of a compacted topic only the leader epochs of batches that
 both have are compared. What the records of a copy are is judged of the leader alone (rows 4, 5 and
 13, before and after the restart, when others may lead); of the other copies no row judges it.
@@ -21,7 +24,7 @@ from itertools import combinations
 from ottla.chaos.checkers.case import Case
 from ottla.chaos.checkers.findings import Findings, not_judged, ruled
 from ottla.chaos.checkers.traced import Traced
-from ottla.chaos.evidence import BatchPrint, ReplicaPrint, Verdict
+from ottla.chaos.evidence import BatchPrint, Evidence, ReplicaPrint, Verdict
 from ottla.chaos.history import Place
 from ottla.chaos.payload import wire_name
 
@@ -44,16 +47,25 @@ def judge_copies(case: Case, traced: Traced | None) -> Iterator[Verdict]:
         _find_short(replicas, traced, broken, counted)
         _compare(replicas, broken, broken if turn == last_turn else counted)
     allowed = [re.compile(one) for one in evidence.facts.allowed_log]
-    for node, problems in sorted((evidence.offline or {}).items()):
-        for problem in problems:
-            is_meant = any(one.search(problem) for one in allowed)
-            (counted if is_meant else broken).add(f"files of node {node}: {problem}")
+    for node, problem in _damages(evidence):
+        is_meant = any(one.search(problem) for one in allowed)
+        (counted if is_meant else broken).add(f"files of node {node}: {problem}")
     for _, told in silent_replicas(case, traced):
         broken.add(told)
     if not evidence.replicas and not broken.count:
         yield not_judged(15, "no replica was looked into; the files of the nodes are sound")
         return
     yield ruled(15, broken, counted)
+
+
+def _damages(evidence: Evidence) -> Iterator[tuple[int, str]]:
+    """Yield what replicas have told of their own bytes, and what was found when all were down."""
+    for one in evidence.replicas or ():
+        if one.damage is not None:
+            yield one.node, f"{one.place}: {one.damage}"
+    for node, problems in sorted((evidence.offline or {}).items()):
+        for problem in problems:
+            yield node, problem
 
 
 def silent_replicas(case: Case, traced: Traced | None) -> Iterator[tuple[Place, str]]:
@@ -90,7 +102,7 @@ def _find_short(
     committed = _high_watermark(replicas)
     for one in replicas:
         end = one.batches[-1].last_offset + 1 if one.batches else one.start_offset
-        if end < committed:
+        if end < committed and one.damage is None:
             is_wrong = traced is None or traced.is_in_sync(one.place, one.node)
             told = f"{one.place} ends at {end} on node {one.node}, below {committed}"
             (broken if is_wrong else counted).add(told)

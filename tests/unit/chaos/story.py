@@ -140,12 +140,25 @@ class Story:
         return self
 
     def holds(
-        self, node: int, batches: Mapping[int, int], *, end: int, turn: int = 1, epoch: int = 0
+        self,
+        node: int,
+        batches: Mapping[int, int],
+        *,
+        end: int,
+        turn: int = 1,
+        epoch: int = 0,
+        damage: str | None = None,
     ) -> Self:
         """Say which checksum the batch at each offset has on a node; each holds one record."""
         prints = tuple(BatchPrint(at, at, epoch, 100, crc) for at, crc in batches.items())
         replica = ReplicaPrint(
-            place=HERE, node=node, turn=turn, start_offset=0, high_watermark=end, batches=prints
+            place=HERE,
+            node=node,
+            turn=turn,
+            start_offset=0,
+            high_watermark=end,
+            batches=prints,
+            damage=damage,
         )
         return self._add(replicas=replica)
 

@@ -42,6 +42,27 @@ def test_a_short_replica_that_is_not_in_sync_is_counted() -> None:
     assert counted(story) == {15}
 
 
+WRONG = "00000000000000000000.log at 101: checksum 0x1 where 0x2 was written"
+
+
+def test_damage_that_a_replica_tells_of_breaks_row_15() -> None:
+    story = Story().holds(1, SAME, end=3).holds(2, {0: 50}, end=3, damage=WRONG)
+    assert broken(story) == {15}
+
+
+def test_damage_that_the_scenario_is_there_to_cause_is_counted_and_makes_no_replica_short() -> None:
+    story = Story(allowed_log=(r"\.log at \d+: ",))
+    story.holds(1, SAME, end=3).holds(2, {0: 50}, end=3, damage=WRONG)
+    assert not broken(story)
+    assert counted(story) == {15}
+
+
+def test_what_lies_before_damage_is_compared_as_usual() -> None:
+    story = Story(allowed_log=(r"\.log at \d+: ",))
+    story.holds(1, SAME, end=3).holds(2, {0: 99}, end=3, damage=WRONG)
+    assert broken(story) == {15}
+
+
 def test_above_the_high_watermark_replicas_may_differ_for_a_while() -> None:
     story = Story().holds(1, SAME, end=2, turn=1).holds(2, SAME | {2: 99}, end=2, turn=1)
     assert broken(story) == {15}, "it never ended"
