@@ -67,6 +67,20 @@ class BatchPrint(NamedTuple):
     crc: int
 
 
+class Damage(NamedTuple):
+    """Bytes of a replica that are no sound batch."""
+
+    # What was there; what it is now, nobody knows.
+    first_offset: int
+    # Exclusive; None: nothing that lies behind could be read.
+    end_offset: int | None
+    told: str
+
+    def has(self, offset: int) -> bool:
+        is_before_end = self.end_offset is None or offset < self.end_offset
+        return self.first_offset <= offset and is_before_end
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaPrint:
     """The batches of one replica when everything was mended."""
@@ -77,8 +91,12 @@ class ReplicaPrint:
     start_offset: int
     high_watermark: int
     batches: tuple[BatchPrint, ...]
-    # What is wrong with the bytes behind its batches; what lies behind that is not shown.
-    damage: str | None = None
+    # The first that was found.
+    damage: Damage | None = None
+
+    def lacks(self, offset: int) -> bool:
+        """Whether nobody can know what it holds there."""
+        return self.damage is not None and self.damage.has(offset)
 
 
 class Uses(NamedTuple):

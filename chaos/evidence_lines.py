@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from ottla.chaos.evidence import (
     BatchPrint,
+    Damage,
     FaultEvent,
     FinalRead,
     Record,
@@ -115,12 +116,13 @@ def replica_to(replica: ReplicaPrint) -> dict[str, Any]:
         "start": replica.start_offset,
         "end": replica.high_watermark,
         "batches": [list(one) for one in replica.batches],
-        "damage": replica.damage,
+        "damage": None if replica.damage is None else list(replica.damage),
     }
 
 
 def replica_from(told: Any) -> ReplicaPrint:
     topic, partition = told["k"]
+    damage = told.get("damage")
     return ReplicaPrint(
         place=Place(topic, partition),
         node=told["node"],
@@ -128,7 +130,7 @@ def replica_from(told: Any) -> ReplicaPrint:
         start_offset=told["start"],
         high_watermark=told["end"],
         batches=tuple(BatchPrint(*one) for one in told["batches"]),
-        damage=told.get("damage"),
+        damage=None if damage is None else Damage(*damage),
     )
 
 

@@ -4,8 +4,9 @@ Below the high watermark two replicas may not differ in anything. What lies abov
 promised, but when all is mended it has been cut off or has become the same: a difference there is
 counted once and broken if it is still there in the last turn.
 
-A replica whose bytes are damaged shows what lies before. The damage is a finding of its own, unless
-the scenario is there to cause it, and what is shown is compared as usual.
+A replica whose bytes are damaged says so: that is a finding of its own, unless the scenario is
+there to cause it, and everything else is compared as usual. Base offset and leader epoch of a batch
+have no checksum: where a bit was flipped on purpose, one batch of that replica may differ.
 
 Cleaners work alone on each replica, so of a compacted topic only the leader epochs of batches that
 both have are compared. What the records of a copy are is judged of the leader alone (rows 4, 5 and
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
 
 from ottla.chaos.checkers.case import Case
@@ -39,13 +40,14 @@ def judge_copies(case: Case, traced: Traced | None) -> Iterator[Verdict]:
     for one in evidence.replicas or ():
         groups[one.place, one.turn].append(one)
     last_turn = max((turn for _, turn in groups), default=0)
+    flipped = _flipped(evidence)
     for (place, turn), replicas in sorted(groups.items()):
         replicas.sort(key=lambda one: one.node)
         if case.is_compacted(place):
             _compare_epochs(replicas, broken)
             continue
         _find_short(replicas, traced, broken, counted)
-        _compare(replicas, broken, broken if turn == last_turn else counted)
+        _compare(replicas, flipped, broken, broken if turn == last_turn else counted, counted)
     allowed = [re.compile(one) for one in evidence.facts.allowed_log]
     for node, problem in _damages(evidence):
         is_meant = any(one.search(problem) for one in allowed)
@@ -62,10 +64,21 @@ def _damages(evidence: Evidence) -> Iterator[tuple[int, str]]:
     """Yield what replicas have told of their own bytes, and what was found when all were down."""
     for one in evidence.replicas or ():
         if one.damage is not None:
-            yield one.node, f"{one.place}: {one.damage}"
+            yield one.node, f"{one.place}: {one.damage.told}"
     for node, problems in sorted((evidence.offline or {}).items()):
         for problem in problems:
             yield node, problem
+
+
+def _flipped(evidence: Evidence) -> set[tuple[int, Place]]:
+    """Return the nodes and partitions in whose segments a bit was flipped on purpose."""
+    found = set[tuple[int, Place]]()
+    for fault in evidence.faults:
+        folder, _, file = str(fault.facts.get("file", "")).rpartition("/")
+        topic, _, partition = folder.rpartition("-")
+        if fault.fault == "flipped" and file.endswith(".log") and partition.isdigit():
+            found.update((node, Place(topic, int(partition))) for node in fault.targets)
+    return found
 
 
 def silent_replicas(case: Case, traced: Traced | None) -> Iterator[tuple[Place, str]]:
@@ -102,26 +115,46 @@ def _find_short(
     committed = _high_watermark(replicas)
     for one in replicas:
         end = one.batches[-1].last_offset + 1 if one.batches else one.start_offset
-        if end < committed and one.damage is None:
+        if end < committed and not one.lacks(committed - 1):
             is_wrong = traced is None or traced.is_in_sync(one.place, one.node)
             told = f"{one.place} ends at {end} on node {one.node}, below {committed}"
             (broken if is_wrong else counted).add(told)
 
 
-def _compare(replicas: Sequence[ReplicaPrint], below: Findings, above: Findings) -> None:
+def _compare(
+    replicas: Sequence[ReplicaPrint],
+    flipped: Collection[tuple[int, Place]],
+    below: Findings,
+    above: Findings,
+    counted: Findings,
+) -> None:
     """Compare each with the longest: of two that differ, one differs from that one."""
     committed = _high_watermark(replicas)
     start = max(one.start_offset for one in replicas)
-    longest = max(replicas, key=lambda one: _end(_by_offset(one, start)))
+    # One that was not tampered with, if there is one.
+    longest = max(
+        replicas,
+        key=lambda one: ((one.node, one.place) not in flipped, _end(_by_offset(one, start))),
+    )
     whole = _by_offset(longest, start)
     for one in replicas:
         mine = _by_offset(one, start)
         end = _end(mine)
-        for offset in sorted(mine.keys() | whole.keys()):
-            if offset < end and mine.get(offset) != whole.get(offset):
-                told = f"{one.place} differs at {offset} on nodes {one.node} and {longest.node}"
-                (below if offset < committed else above).add(told)
-                break
+        differing = [
+            offset
+            for offset in sorted(mine.keys() | whole.keys())
+            if offset < end and mine.get(offset) != whole.get(offset) and not one.lacks(offset)
+        ]
+        if not differing:
+            continue
+        told = f"{one.place} differs at {differing[0]} on nodes {one.node} and {longest.node}"
+        # One batch, and if its base offset is another one, that it lacks the right one.
+        lost = sum(1 for offset in differing if offset in whole)
+        is_one = lost <= 1 and len(differing) <= 2
+        if is_one and (one.node, one.place) in flipped:
+            counted.add(told)
+        else:
+            (below if differing[0] < committed else above).add(told)
 
 
 def _by_offset(replica: ReplicaPrint, start: int) -> dict[int, BatchPrint]:

@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 from ottla.chaos.checkers.judge import judge
 from ottla.chaos.evidence import (
     BatchPrint,
+    Damage,
     Evidence,
     FaultEvent,
     FinalRead,
@@ -147,7 +148,7 @@ class Story:
         end: int,
         turn: int = 1,
         epoch: int = 0,
-        damage: str | None = None,
+        damage: Damage | None = None,
     ) -> Self:
         """Say which checksum the batch at each offset has on a node; each holds one record."""
         prints = tuple(BatchPrint(at, at, epoch, 100, crc) for at, crc in batches.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ottla.chaos.evidence import Ruling
+from ottla.chaos.evidence import Damage, Ruling
 from tests.unit.chaos.story import Story, broken, counted, rows
 
 SAME = {0: 50, 1: 51, 2: 52}
@@ -42,25 +42,47 @@ def test_a_short_replica_that_is_not_in_sync_is_counted() -> None:
     assert counted(story) == {15}
 
 
-WRONG = "00000000000000000000.log at 101: checksum 0x1 where 0x2 was written"
+WRONG = Damage(1, 2, "00000000000000000000.log at 101: checksum 0x1 where 0x2 was written")
+MEANT = (r"\.log at \d+: ",)
 
 
 def test_damage_that_a_replica_tells_of_breaks_row_15() -> None:
-    story = Story().holds(1, SAME, end=3).holds(2, {0: 50}, end=3, damage=WRONG)
+    story = Story().holds(1, SAME, end=3).holds(2, {0: 50, 2: 52}, end=3, damage=WRONG)
     assert broken(story) == {15}
 
 
-def test_damage_that_the_scenario_is_there_to_cause_is_counted_and_makes_no_replica_short() -> None:
-    story = Story(allowed_log=(r"\.log at \d+: ",))
-    story.holds(1, SAME, end=3).holds(2, {0: 50}, end=3, damage=WRONG)
+def test_damage_that_the_scenario_is_there_to_cause_is_counted() -> None:
+    story = Story(allowed_log=MEANT)
+    story.holds(1, SAME, end=3).holds(2, {0: 50, 2: 52}, end=3, damage=WRONG)
     assert not broken(story)
     assert counted(story) == {15}
 
 
-def test_what_lies_before_damage_is_compared_as_usual() -> None:
-    story = Story(allowed_log=(r"\.log at \d+: ",))
-    story.holds(1, SAME, end=3).holds(2, {0: 99}, end=3, damage=WRONG)
-    assert broken(story) == {15}
+def test_damage_behind_which_nothing_can_be_read_makes_no_replica_short() -> None:
+    story, damage = Story(allowed_log=MEANT), WRONG._replace(end_offset=None)
+    story.holds(1, SAME, end=3).holds(2, {0: 50}, end=3, damage=damage)
+    assert not broken(story)
+
+
+def test_what_lies_before_and_behind_damage_is_compared_as_usual() -> None:
+    for held in ({0: 99, 2: 52}, {0: 50, 2: 99}, {0: 50}):
+        story = Story(allowed_log=MEANT)
+        story.holds(1, SAME, end=3).holds(2, held, end=3, damage=WRONG)
+        assert broken(story) == {15}, held
+
+
+def _flipped_story(held: dict[int, int], file: str = "t-0/00000000000000000000.log") -> Story:
+    story = Story(allowed_log=MEANT).fault("flipped", "note", 2, file=file)
+    return story.holds(1, SAME, end=3).holds(2, held, end=3).holds(3, SAME, end=3)
+
+
+def test_a_bit_that_no_checksum_covers_makes_one_batch_differ_where_it_was_flipped() -> None:
+    story = _flipped_story({0: 50, 1: 99, 2: 52})
+    assert not broken(story)
+    assert counted(story) == {15}
+    assert broken(_flipped_story({0: 50, 1: 99, 2: 99})) == {15}, "two batches"
+    assert broken(_flipped_story({0: 50, 1: 99, 2: 52}, "t-1/0.log")) == {15}, "another partition"
+    assert broken(_flipped_story({0: 50, 1: 99, 2: 52}, "t-0/0.index")) == {15}, "no segment"
 
 
 def test_above_the_high_watermark_replicas_may_differ_for_a_while() -> None:
