@@ -86,6 +86,19 @@ class ProducerStates:
     def get(self, producer_id: int) -> Producer | None:
         return self._producers.get(producer_id)
 
+    def next_sequence(self, producer_id: int, epoch: int) -> int | None:
+        """Return the sequence that a batch of this epoch must begin with.
+
+        None: it may begin anywhere, its producer is not known here; −1: nowhere, the epoch is over.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return None
+        if epoch != producer.epoch:
+            return 0 if epoch > producer.epoch else NO_SEQUENCE
+        # Without any, a marker has begun this epoch.
+        return (producer.last_sequence + 1) & INT32_MAX
+
     def check(self, header: BatchHeader) -> Placed | None:
         """Return where a repeated batch went the first time, or None for one that may be appended.
 

@@ -13,6 +13,8 @@ U1  no answer claims more than is held (acks=1) or committed (acks=all)
 U2  a partition that fails says so alone; the others of the request go on
 U3  a leader that may have been replaced writes nothing and acknowledges nothing (rule 13)
 U4  a batch that was sent again is answered like one that is new (rule 61)
+U5  what its producer had sent behind a refused batch is refused like that one, not called out of
+    order, and not written (`ottla.replication.behind`)
 
 Not here: whether a batch is good (`ottla.proto.records.validate`), how it is written (the log).
 """
@@ -22,7 +24,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from ottla.controller.names import is_internal
+from ottla.controller.names import NAME_MAX, is_internal
 from ottla.node.broker import Broker
 from ottla.node.kafka.admission import Questions, Refusals, questions_of, refusals_of
 from ottla.node.kafka.connection import Connection, Slot
@@ -56,6 +58,8 @@ from ottla.proto.kafka.produce import (
     decode_produce,
     encode_produce_response,
 )
+from ottla.proto.kafka.uuids import UUID
+from ottla.replication.behind import Behind
 from ottla.replication.replica import Replica
 
 _log = logger("kafka.produce")
@@ -77,6 +81,8 @@ _NEWEST_AT: Final = 35
 _NEWEST_END: Final = 43
 _COUNT_AT: Final = 57
 _HEADER_BYTES: Final = 61
+# A partition as the request names it: by then its topic may be unknown here.
+Asked = tuple[str | UUID | None, int]
 
 
 class Produce:
@@ -89,6 +95,7 @@ class Produce:
         self._times: Final = broker.metrics.requests[PRODUCE.name]
         self.deadlines: Final = Deadlines(broker.clock.monotonic_ms)
         self.now_us: Final = broker.clock.monotonic_us
+        self._behind: Final = Behind()
         # Kept, so that a task that nobody waits for is not forgotten half-way.
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
@@ -220,9 +227,10 @@ class Produce:
         counted = self.metrics.unknown_topic if metrics is None else metrics
         counted.produce_requests += len(topic.partitions)
         for index, records in topic.partitions:
+            asked = (topic.topic_id if topic.name is None else topic.name, index)
             if name is None or metrics is None:
                 counted.failed_produce += 1
-                partitions.append(refused(index, unknown))
+                partitions.append(self._refuse(asked, records, unknown))
                 continue
             replica: Replica | None = None
             try:
@@ -232,11 +240,11 @@ class Produce:
                 # From here on it is the log that refuses, and says where it starts.
                 replica = led
                 answer, end_offset = self._append(
-                    version, request, replica, index, records, metrics
+                    version, request, replica, asked, records, metrics
                 )
             except RequestError as refusal:
                 metrics.failed_produce += 1
-                partitions.append(refused(index, refusal, _start_told(replica, refusal)))
+                partitions.append(self._refuse(asked, records, refusal, replica))
                 continue
             except StorageError as error:
                 metrics.failed_produce += 1
@@ -246,12 +254,25 @@ class Produce:
             ends.append(((number, len(partitions)), replica, end_offset))
             partitions.append(answer)
 
+    def _refuse(
+        self,
+        asked: Asked,
+        records: memoryview | None,
+        refusal: RequestError,
+        replica: Replica | None = None,
+    ) -> PartitionAnswer:
+        topic, index = asked
+        # Whoever invents longer names has no topic here, and gets no memory either.
+        if not isinstance(topic, str) or len(topic) <= NAME_MAX:
+            self._behind.refused(asked, records, refusal.code)
+        return refused(index, refusal, _start_told(replica, refusal))
+
     def _append(
         self,
         version: int,
         request: ProduceRequest,
         replica: Replica,
-        index: int,
+        asked: Asked,
         records: memoryview | None,
         metrics: TopicMetrics,
     ) -> tuple[PartitionAnswer, Offset]:
@@ -263,10 +284,15 @@ class Produce:
             raise RequestError(code, _too_few(replica))
         if len(records) >= _HEADER_BYTES:
             _require_attributes(records[_ATTRIBUTES_AT], version, request)
+        behind = self._behind
+        # Nearly always nobody is: whether there is a run at all is all that is asked then.
+        has_run = bool(behind) and behind.check(asked, records, replica.log.producers)
         (appended,) = replica.append((records,), now_ms=now_ms)
         if isinstance(appended, RequestError):
             # Not itself: it and this frame would hold each other until the next collection.
             raise RequestError(appended.code, appended.sentence)
+        if has_run:
+            behind.taken(asked, records)
         if not appended.is_duplicate:
             metrics.bytes_in += len(records)
             metrics.messages_in += int.from_bytes(records[_COUNT_AT:_HEADER_BYTES], "big")
@@ -274,7 +300,7 @@ class Produce:
             if newest_ms != NO_TIMESTAMP:
                 self.metrics.batch_appended(now_ms - newest_ms)
         answer = PartitionAnswer(
-            index, 0, appended.first_offset, appended.append_time_ms, replica.log.start_offset
+            asked[1], 0, appended.first_offset, appended.append_time_ms, replica.log.start_offset
         )
         return answer, Offset(appended.last_offset + 1)
 

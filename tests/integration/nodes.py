@@ -147,6 +147,7 @@ def running_node(
     options: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     descriptors_max: int | None = None,
+    program: str = "ottla",
 ) -> Iterator[RunningNode]:
     """Yield a node that is ready, with its data in `directory`; end it after the block.
 
@@ -161,7 +162,7 @@ def running_node(
     data_dir, log_path = directory / "data", directory / "node.log"
     chosen = {**_DEFAULTS, "log.dirs": str(data_dir), **(options or {})}
     settings = [f"{name}={value}" for name, value in chosen.items()]
-    command = [sys.executable, "-m", "ottla", "node", *settings]
+    command = [sys.executable, "-m", program, "node", *settings]
     with log_path.open("ab") as log:
         process = subprocess.Popen(
             command,

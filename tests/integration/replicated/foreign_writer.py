@@ -6,6 +6,7 @@ Not here: what must hold of what it wrote (`judge.py`).
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import Final
 
@@ -20,6 +21,21 @@ FOREIGN: Final = "librdkafka"
 DELIVERY_S: Final = 120.0
 _EVERY_S: Final = 0.02
 _FLUSH_S: Final = 60.0
+# How librdkafka says that it begins a new producer epoch; the reason follows it.
+_NEW_EPOCH: Final = "epoch bump"
+
+
+class _Epochs(logging.Handler):
+    """Notes why librdkafka began new producer epochs, and nothing else that it tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reasons: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        told = record.getMessage()
+        if _NEW_EPOCH in told:
+            self.reasons.append(told)
 
 
 class ForeignWriter(Background):
@@ -40,6 +56,7 @@ class ForeignWriter(Background):
         self.fatal: list[str] = []
         # What it gave up, retries and all, and what was said of it.
         self.undelivered: list[str] = []
+        self._epochs: Final = _Epochs()
         self._per_s: Final = per_s
         self._history: Final = history
         self._places: Final = [TopicPartition(topic, index) for index in range(partitions)]
@@ -54,9 +71,22 @@ class ForeignWriter(Background):
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 500,
                 "error_cb": self._on_error,
-                "log_level": 0,
-            }
+                "debug": "eos",
+            },
+            logger=self._logger(),
         )
+
+    @property
+    def new_epochs(self) -> list[str]:
+        """Why it began new producer epochs; what had no answer was sent again, also if kept."""
+        return self._epochs.reasons
+
+    def _logger(self) -> logging.Logger:
+        logger = logging.getLogger(f"{__name__}.{id(self)}")
+        logger.setLevel(logging.DEBUG)
+        logger.propagate = False
+        logger.addHandler(self._epochs)
+        return logger
 
     async def _live(self) -> None:
         sent, began_s = 0, time.monotonic()

@@ -219,8 +219,12 @@ class Stage:
         for place, seen in ({} if self.reader is None else self.reader.seen).items():
             if place in logs:
                 problems += vanished(place, seen, logs[place])
-        assert not problems, "\n".join(problems)
+        assert not problems, "\n".join([*problems, *self.new_epochs()])
         return back
+
+    def new_epochs(self) -> list[str]:
+        """Return why librdkafka began new producer epochs, in its own words."""
+        return [] if self.foreign is None else self.foreign.new_epochs
 
     def require_same_replicas(self, back: Mapping[TopicPartition, ReadBack]) -> None:
         """Raise unless each of three nodes has the same batches as far as they were read back.
