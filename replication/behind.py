@@ -24,8 +24,10 @@ Z1  only a gap that consists of batches refused here, with a code that says "aga
     other one is out of order (rule 61)
 Z2  a batch is told so once for each time that the one before it was refused; if it comes again
     alone, the log judges it
-Z3  a run has at most five batches: more are never on their way at once
-Z4  at most `RUNS_MAX` runs are remembered, of anybody; the one that grew longest ago goes first
+Z3  a queue has at most five batches: more are never on their way at once
+Z4  at most `QUEUES_MAX` queues are remembered, and `UNKNOWN_MAX` of topics that nobody knows; the
+    one that grew longest ago goes first, and is judged by the log alone, as by Kafka
+Z5  a queue is left alone by batches of an older epoch, and ends when the log is past it
 
 Not here: what is in order (`producers.py`), and who refuses what (`ottla.node.kafka.produce`).
 """
@@ -42,12 +44,16 @@ from ottla.proto.ids import INT32_MAX
 from ottla.proto.records.header import HEADER_SIZE, read_header
 from ottla.replication.producers import BATCHES_MAX, ProducerStates
 
-# Anybody may invent producer ids; so many take about 3 MB.
-RUNS_MAX: Final = 5000
+# Producers times partitions that a node refuses at once. Anybody may invent producer ids, and names
+# of topics: so many take about 10 MB, and those of topics that are not known here 2 MB more.
+QUEUES_MAX: Final = 20_000
+UNKNOWN_MAX: Final = 1_000
 # Nothing was written, and the producer sends the same batch again.
 AGAIN: Final = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
+        # What its header says may be wrong, too: then somebody is told "again" once, for nothing.
+        ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -55,6 +61,7 @@ AGAIN: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
+_UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 # Where a batch says whose it is (proto/records/header.py).
 _PRODUCER_AT: Final = 43
 _EPOCH_AT: Final = 51
@@ -72,7 +79,7 @@ class _Sent(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Run:
+class _Queue:
     """Batches of one producer that were refused, each right behind the one before."""
 
     epoch: int
@@ -96,10 +103,16 @@ class _Run:
         return self.has_before(self.end, sequence)
 
     def has_before(self, end: int, sequence: int) -> bool:
-        """Whether a sequence is in the run, and below `end`; they wrap from 2³¹-1 to 0."""
+        """Whether a sequence is in the queue, and below `end`; they wrap from 2³¹-1 to 0."""
         if sequence < 0:
             return False
         return (sequence - self.first) & INT32_MAX < (end - self.first) & INT32_MAX
+
+    def is_behind(self, expected: int) -> bool:
+        """Whether a log that expects this has all of the queue, or will never have it."""
+        if expected < 0:
+            return True
+        return not self.has(expected) and (expected - self.first) & INT32_MAX <= INT32_MAX // 2
 
     def take_in(self, sent: _Sent, code: ErrorCode) -> None:
         is_new = sent.first == self.end
@@ -112,31 +125,40 @@ class _Run:
 
 
 class Behind:
-    """The runs of all producers in all partitions of a node."""
+    """The queues of all producers in all partitions of a node."""
 
     def __init__(self) -> None:
         # By partition, as its clients name it, and producer id; the last to grow comes last.
-        self._runs: OrderedDict[tuple[Hashable, int], _Run] = OrderedDict()
+        self._known: OrderedDict[tuple[Hashable, int], _Queue] = OrderedDict()
+        # Apart, so that whoever asks for what is not there displaces nobody else (Z4).
+        self._unknown: OrderedDict[tuple[Hashable, int], _Queue] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._runs)
+        return len(self._known) + len(self._unknown)
 
     def check(self, place: Hashable, batch: memoryview, producers: ProducerStates) -> bool:
         """Raise the `RequestError` of the batches before this one, if it is behind refused ones.
 
-        Returns whether its producer has a run here: then `taken` wants to know what becomes of it.
+        Returns whether its producer has a queue here: `taken` wants to know what becomes of it.
         """
-        # Not the whole header: nearly every batch has nothing to do with any run.
+        # Not the whole header: nearly every batch has nothing to do with any queue.
         producer_id = int.from_bytes(batch[_PRODUCER_AT:_EPOCH_AT], "big", signed=True)
-        run = self._runs.get((place, producer_id))
-        if run is None:
+        key = (place, producer_id)
+        queue = self._known.get(key) or self._unknown.get(key)
+        if queue is None:
             return False
         sent = _sent(batch)
-        if sent is None or not run.is_continued_by(sent):
+        if sent is None:
             return True
         expected = producers.next_sequence(sent.producer_id, sent.epoch)
-        if expected is None or run.has_before(sent.first, expected):
-            raise RequestError(run.code, _SENTENCE)
+        if sent.epoch == queue.epoch and expected is not None and queue.is_behind(expected):
+            # Another leader has written it meanwhile, or its epoch is over.
+            self._pop(key)
+            return False
+        if queue.is_continued_by(sent) and (
+            expected is None or queue.has_before(sent.first, expected)
+        ):
+            raise RequestError(queue.code, _SENTENCE)
         return True
 
     def refused(self, place: Hashable, batch: memoryview | None, code: ErrorCode) -> None:
@@ -145,32 +167,43 @@ class Behind:
         if sent is None:
             return
         key = (place, sent.producer_id)
-        run = self._runs.get(key)
-        if run is not None and (
-            run.is_continued_by(sent) or (sent.epoch == run.epoch and run.has(sent.first))
+        queue = self._pop(key)
+        if queue is None or (
+            sent.epoch >= queue.epoch
+            and not queue.is_continued_by(sent)
+            and not (sent.epoch == queue.epoch and queue.has(sent.first))
         ):
-            run.take_in(sent, code)
-        else:
-            self._runs[key] = _Run(sent.epoch, sent.first, sent.end, sent.end, 1, code)
-        self._runs.move_to_end(key)
-        if len(self._runs) > RUNS_MAX:
-            self._runs.popitem(last=False)
+            queue = _Queue(sent.epoch, sent.first, sent.end, sent.end, 1, code)
+        elif sent.epoch == queue.epoch:
+            queue.take_in(sent, code)
+        # Else it is late: its epoch is over, and the queue is that of the next one.
+        queues, most = (
+            (self._unknown, UNKNOWN_MAX) if code in _UNKNOWN else (self._known, QUEUES_MAX)
+        )
+        queues[key] = queue
+        if len(queues) > most:
+            queues.popitem(last=False)
 
     def taken(self, place: Hashable, batch: memoryview) -> None:
-        """Forget the first batch of a run, which is in the log now; what is behind it may follow.
+        """Forget the first batch of a queue, which is in the log now; what is behind may follow.
 
-        Any other batch of the run is in the log only if the run was no gap, or its producer has
+        Any other batch of the queue is in the log only if the queue was no gap, or its producer has
         gone on without the first: then all of it is forgotten.
         """
         sent = _sent(batch)
-        run = None if sent is None else self._runs.get((place, sent.producer_id))
-        if sent is None or run is None:
+        key = (place, -1 if sent is None else sent.producer_id)
+        queue = self._known.get(key) or self._unknown.get(key)
+        if sent is None or queue is None or sent.epoch < queue.epoch:
             return
-        is_first = (sent.epoch, sent.first) == (run.epoch, run.first)
-        if is_first and run.has(sent.end):
-            run.first, run.batches = sent.end, run.batches - 1
-        elif is_first or sent.epoch != run.epoch or run.has(sent.first):
-            del self._runs[place, sent.producer_id]
+        is_first = (sent.epoch, sent.first) == (queue.epoch, queue.first)
+        if is_first and queue.has(sent.end):
+            # What was one batch may come in several.
+            queue.first, queue.batches = sent.end, max(1, queue.batches - 1)
+        elif is_first or sent.epoch != queue.epoch or queue.has(sent.first):
+            self._pop(key)
+
+    def _pop(self, key: tuple[Hashable, int]) -> _Queue | None:
+        return self._known.pop(key, None) or self._unknown.pop(key, None)
 
 
 def _sent(batch: memoryview) -> _Sent | None:

@@ -249,7 +249,7 @@ class Produce:
             except StorageError as error:
                 metrics.failed_produce += 1
                 _log.error("append_failed", partition=f"{name}-{index}", error=str(error))
-                partitions.append(refused(index, as_request_error(error)))
+                partitions.append(self._refuse(asked, records, as_request_error(error)))
                 continue
             ends.append(((number, len(partitions)), replica, end_offset))
             partitions.append(answer)
@@ -286,12 +286,12 @@ class Produce:
             _require_attributes(records[_ATTRIBUTES_AT], version, request)
         behind = self._behind
         # Nearly always nobody is: whether there is a run at all is all that is asked then.
-        has_run = bool(behind) and behind.check(asked, records, replica.log.producers)
+        has_queue = bool(behind) and behind.check(asked, records, replica.log.producers)
         (appended,) = replica.append((records,), now_ms=now_ms)
         if isinstance(appended, RequestError):
             # Not itself: it and this frame would hold each other until the next collection.
             raise RequestError(appended.code, appended.sentence)
-        if has_run:
+        if has_queue:
             behind.taken(asked, records)
         if not appended.is_duplicate:
             metrics.bytes_in += len(records)

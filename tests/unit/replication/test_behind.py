@@ -7,7 +7,7 @@ import pytest
 from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.ids import INT32_MAX, Offset
 from ottla.proto.records.header import read_header
-from ottla.replication.behind import AGAIN, RUNS_MAX, Behind
+from ottla.replication.behind import AGAIN, QUEUES_MAX, UNKNOWN_MAX, Behind
 from ottla.replication.producers import BATCHES_MAX, ProducerStates
 from tests.builders import NOW_MS, produced
 
@@ -141,7 +141,7 @@ def test_what_is_in_the_log_is_behind_nothing_and_the_rest_still_is() -> None:
         pytest.param(batch(1, producer=8), 1, id="another-producer"),
     ],
 )
-def test_a_run_is_forgotten_when_its_producer_goes_on_without_it(
+def test_a_queue_is_forgotten_when_its_producer_goes_on_without_it(
     one: memoryview, left: int
 ) -> None:
     behind = refused(batch(1), batch(2))
@@ -161,13 +161,49 @@ def test_sequences_wrap_to_zero() -> None:
 
 def test_z4_of_too_many_the_one_that_grew_longest_ago_is_forgotten() -> None:
     behind = Behind()
-    for producer in range(RUNS_MAX + 1):
+    for producer in range(QUEUES_MAX + 1):
         behind.refused(HERE, batch(1, producer=producer), NOT_LEADER)
         if producer == 1:
             behind.refused(HERE, batch(2, producer=0), NOT_LEADER)
-    assert len(behind) == RUNS_MAX
+    assert len(behind) == QUEUES_MAX
     assert told(behind, batch(3, producer=0), written()) is NOT_LEADER
     assert told(behind, batch(2, producer=1), written()) is None
+
+
+def test_z4_who_asks_for_topics_that_nobody_knows_displaces_nobody_else() -> None:
+    behind, log = refused(batch(1)), written(batch(0))
+    for partition in range(UNKNOWN_MAX + 1):
+        place = ("nowhere", partition)
+        behind.refused(place, batch(0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert len(behind) == UNKNOWN_MAX + 1
+    assert told(behind, batch(2), log) is NOT_LEADER
+
+
+def test_z5_a_late_batch_of_an_older_epoch_leaves_a_queue_alone() -> None:
+    log = written(batch(0))
+    for happens in ("taken", "refused"):
+        behind = refused(batch(0, epoch=1))
+        if happens == "taken":
+            behind.taken(HERE, batch(1))
+        else:
+            behind.refused(HERE, batch(1), TOO_FEW)
+        assert told(behind, batch(1, epoch=1), log) is NOT_LEADER, happens
+
+
+def test_z5_a_queue_ends_when_the_log_is_past_it() -> None:
+    behind = refused(batch(1), batch(2))
+    # Another leader has taken them, and this one leads again.
+    assert told(behind, batch(3), written(batch(0, count=3))) is None
+    assert len(behind) == 0
+
+
+def test_z3_also_if_a_refused_batch_comes_again_in_pieces() -> None:
+    behind = refused(batch(1, count=20))
+    for sequence in range(1, 15):
+        behind.taken(HERE, batch(sequence))
+    log = written(batch(0, count=15))
+    answers = [told(behind, batch(n), log) for n in range(21, 30)]
+    assert answers.count(NOT_LEADER) == BATCHES_MAX - 1
 
 
 def test_who_has_no_producer_id_and_what_is_no_batch_is_not_remembered() -> None:

@@ -5,6 +5,7 @@ A real broker on a disk in memory, and one real connection on which a producer d
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from ottla.proto.errors import ErrorCode
 from ottla.proto.kafka import apis
 from ottla.proto.kafka.message import Message
 from ottla.proto.kafka.uuids import ZERO_UUID
+from ottla.replication.log.segment import Segment
 from tests.builders import produced
 from tests.unit.node.kafka.asking_for_records import Scene, topic_id, wish
 from tests.unit.node.kafka.desk import Desk, Place, open_desk
@@ -20,6 +22,7 @@ from tests.unit.node.kafka.desk import Desk, Place, open_desk
 ALL, LEADER = -1, 1
 # The last version in which topics have names.
 NAMED = 12
+BY_ID = 13
 OK = ErrorCode.NONE
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 TOO_FEW = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -42,10 +45,15 @@ def desk() -> Iterator[Desk]:
 class Producer:
     """One idempotent producer on one connection. Its batches have one record each."""
 
-    def __init__(self, desk: Desk, topic: str = "t", *, acks: int = LEADER) -> None:
+    def __init__(
+        self, desk: Desk, topic: str = "t", *, acks: int = LEADER, version: int = NAMED
+    ) -> None:
         self.desk = desk
         self.topic = topic
         self.acks = acks
+        self.version = version
+        # Its last byte is another one on the way.
+        self.is_damaged = False
         self.scene = desk.run(self._connect())
 
     async def _connect(self) -> Scene:
@@ -55,13 +63,16 @@ class Producer:
         return [self.desk.run(self._told(one)) for one in sequences]
 
     async def _told(self, sequence: int) -> ErrorCode:
-        batch = produced(b"v%d" % sequence, producer_id=7, sequence=sequence)
+        batch = bytearray(produced(b"v%d" % sequence, producer_id=7, sequence=sequence))
+        batch[-1] ^= self.is_damaged
         is_there = self.topic in self.desk.broker.controller.image.topics
         id_ = topic_id(self.desk, self.topic) if is_there else ZERO_UUID
         await self.scene.send(
-            apis.PRODUCE, NAMED, wish(self.acks, self.topic, id_, batch=batch, timeout_ms=60_000)
+            apis.PRODUCE,
+            self.version,
+            wish(self.acks, self.topic, id_, batch=bytes(batch), timeout_ms=60_000),
         )
-        answer = await self.scene.read(apis.PRODUCE, NAMED)
+        answer = await self.scene.read(apis.PRODUCE, self.version)
         assert isinstance(answer, Message)
         return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
@@ -70,8 +81,8 @@ class Producer:
 def producing(desk: Desk) -> Iterator[Callable[..., Producer]]:
     made = list[Producer]()
 
-    def make(topic: str = "t", *, acks: int = LEADER) -> Producer:
-        made.append(Producer(desk, topic, acks=acks))
+    def make(topic: str = "t", *, acks: int = LEADER, version: int = NAMED) -> Producer:
+        made.append(Producer(desk, topic, acks=acks, version=version))
         return made[-1]
 
     yield make
@@ -110,6 +121,46 @@ def test_rule_62_a_new_producer_does_not_begin_with_its_second_batch(
     hear(desk, True)
     assert producer.told(1) == [NOT_LEADER]
     assert desk.replica("t").log.end_offset == 0
+    assert producer.told(0, 1) == [OK, OK]
+
+
+def test_topics_that_go_by_their_ids_are_told_apart(desk: Desk, producing: Producing) -> None:
+    desk.create("u")
+    first, second = producing(version=BY_ID), producing("u", version=BY_ID)
+    hear(desk, False)
+    assert first.told(0) == [NOT_LEADER]
+    hear(desk, True)
+    # It has the same producer id, and another partition.
+    assert second.told(1) == [OK]
+    assert first.told(1) == [NOT_LEADER]
+    assert first.told(0, 1) == [OK, OK]
+
+
+def test_what_is_behind_a_batch_that_found_no_descriptor_waits_for_it(
+    desk: Desk, producing: Producing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer, prepare = producing(), Segment.prepare
+
+    def finds_none(segment: Segment) -> None:
+        monkeypatch.setattr(Segment, "prepare", prepare)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Segment, "prepare", finds_none)
+    storage = ErrorCode.KAFKA_STORAGE_ERROR
+    assert producer.told(0) == [storage]
+    assert producer.told(1) == [storage]
+    assert desk.replica("t").log.end_offset == 0
+    assert producer.told(0, 1) == [OK, OK]
+
+
+def test_what_is_behind_a_batch_that_was_damaged_on_its_way_waits_for_it(
+    desk: Desk, producing: Producing
+) -> None:
+    producer = producing()
+    producer.is_damaged = True
+    assert producer.told(0) == [ErrorCode.CORRUPT_MESSAGE]
+    producer.is_damaged = False
+    assert producer.told(1) == [ErrorCode.CORRUPT_MESSAGE]
     assert producer.told(0, 1) == [OK, OK]
 
 
