@@ -48,12 +48,17 @@ def make_topic(admin: Admin, bootstrap: str) -> MakeTopic:
 
     def make(partitions: int = 1, records: int = 0, *, name: str = "") -> str:
         name = name or f"spark-{uuid.uuid4().hex[:12]}"
-        (made,) = admin.create_topics([NewTopic(name, partitions)]).values()
+        (made,) = admin.create_topics([lasting(name, partitions)]).values()
         assert isinstance(made, CreatedTopic), made
         fill(bootstrap, name, partitions, records)
         return name
 
     return make
+
+
+def lasting(name: str, partitions: int) -> NewTopic:
+    """Return a topic for `fill`, whose records are years old and would go with the next clean-up."""
+    return NewTopic(name, partitions, configs={"retention.ms": "-1"})
 
 
 def fill(bootstrap: str, topic: str, partitions: int, records: int, first: int = 0) -> None:

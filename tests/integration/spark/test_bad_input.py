@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from ottla.clients.admin.answers import NewTopic
 from ottla.clients.admin.blocking import Admin
 from ottla.clients.producer.client import Producer
 from ottla.proto.ids import TopicPartition
 from tests.integration.nodes import wait_until
-from tests.integration.spark.conftest import MakeTopic, fill
+from tests.integration.spark.conftest import MakeTopic, fill, lasting
 from tests.integration.spark.running import headers_of, rows_of, run_to_end, send
 
 # Spark comes with `make spark-install`.
@@ -105,7 +104,7 @@ def test_a_topic_that_is_made_anew_while_a_stream_rests_is_told_as_a_loss(
 def _make_anew(bootstrap: str, admin: Admin, topic: str, records: int) -> None:
     assert admin.delete_topics([topic]) == {topic: None}
     wait_until(lambda: topic not in admin.list_topics(), DEADLINE_S, "it is gone")
-    admin.create_topics([NewTopic(topic, 1)])
+    admin.create_topics([lasting(topic, 1)])
     fill(bootstrap, topic, 1, records, first=100)
 
 

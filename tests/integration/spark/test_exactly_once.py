@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ottla.clients.admin.answers import CreatedTopic, NewTopic
+from ottla.clients.admin.answers import CreatedTopic
 from ottla.clients.admin.blocking import Admin
 from ottla.clients.consumer.sync_consumer import Consumer
 from ottla.clients.spark.decider import Decider
@@ -21,7 +21,7 @@ from ottla.clients.spark.decisions import Claim
 from ottla.clients.spark.options import read_sink_options
 from ottla.proto.ids import TopicPartition
 from tests.integration.nodes import wait_until
-from tests.integration.spark.conftest import fill
+from tests.integration.spark.conftest import fill, lasting
 from tests.interop.broker import start_broker
 from tests.interop.kafka import class_path, missing_tools
 
@@ -57,7 +57,7 @@ def topics(address: str) -> tuple[str, str]:
     """Make a topic with ten records in each partition, and an empty one."""
     names = [f"spark-{uuid.uuid4().hex[:12]}" for _ in range(2)]
     with Admin({"bootstrap.servers": address}) as admin:
-        for made in admin.create_topics([NewTopic(one, PARTITIONS) for one in names]).values():
+        for made in admin.create_topics([lasting(one, PARTITIONS) for one in names]).values():
             assert isinstance(made, CreatedTopic), made
     fill(address, names[0], PARTITIONS, 10)
     return names[0], names[1]
