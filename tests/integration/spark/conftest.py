@@ -57,7 +57,7 @@ def make_topic(admin: Admin, bootstrap: str) -> MakeTopic:
 
 
 def lasting(name: str, partitions: int) -> NewTopic:
-    """Return a topic for `fill`, whose records are years old and would go with the next clean-up."""
+    """Return a topic for `fill`, whose records are years old: retention would remove them."""
     return NewTopic(name, partitions, configs={"retention.ms": "-1"})
 
 
