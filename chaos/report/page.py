@@ -96,7 +96,7 @@ def _tiles(judgement: Judgement) -> str:
         (count(judgement.total("send ok")), "acknowledged"),
         (count(judgement.total("send unknown")), "outcome unknown"),
         (count(judgement.total("send fail")), "surely refused"),
-        (str(len(figures.faults)), "faults"),
+        (str(len(figures.faults)), "fault" if len(figures.faults) == 1 else "faults"),
         (seconds(worst), "longest outage"),
         (milliseconds(None if spread is None else spread.p50), "median latency"),
         (milliseconds(None if spread is None else spread.p99), "99th percentile"),
