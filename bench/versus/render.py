@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.measure import say
-from bench.peers.table import VARIANTS
 from bench.versus.figures import Summary, agree, ratio_of, summary_of
 from bench.versus.goals import GOALS, Judged, judged
-from bench.versus.results import Results, write_json
-from bench.versus.workloads import WORKLOADS, Workload
+from bench.versus.results import Results, saturated_rounds, write_json
+from bench.versus.workloads import WORKLOADS, Workload, baseline_of
 
 
 def number(value: float) -> str:
@@ -40,27 +39,22 @@ def markdown(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def goal_table(results: Results) -> str:
-    rows = [_goal_cells(judged(goal, results)) for goal in GOALS]
+    rows = [_goal_cells(judged(goal, results), results) for goal in GOALS]
     return markdown(["figure", "goal", "measured", "ours", "theirs", "verdict"], rows)
 
 
-def _goal_cells(found: Judged) -> list[str]:
+def _goal_cells(found: Judged, results: Results) -> list[str]:
     goal = found.goal
     versus = "" if goal.theirs is None else f" {goal.theirs}"
+    ours, theirs = (_note(results, goal.workload, one) for one in (goal.ours, goal.theirs))
     return [
         goal.title,
         goal.wish,
         told(found.measured),
-        f"{told(found.ours)} {goal.ours}",
-        f"{told(found.theirs)}{versus}",
+        f"{told(found.ours)} {goal.ours}{ours}",
+        f"{told(found.theirs)}{versus}{theirs}",
         found.verdict if found.verdict == "reached" else f"**{found.verdict}**",
     ]
-
-
-def baseline_of(row: Workload, variant: str) -> str:
-    """Return what a variant is compared with: Kafka that promises as much, if the row has it."""
-    wanted = VARIANTS[variant].baseline
-    return wanted if wanted in row.variants else "kafka"
 
 
 def figure_rows(results: Results, row: Workload) -> list[list[str]]:
@@ -72,12 +66,13 @@ def figure_rows(results: Results, row: Workload) -> list[list[str]]:
             continue
         theirs = results.values(row.name, baseline_of(row, variant), row.figure)
         is_itself = baseline_of(row, variant) == variant
+        figure = told(summary_of(list(ours.values())))
         ratio = "1" if is_itself else told(ratio_of(ours, theirs))
         found.append(
             [
                 row.title,
                 variant,
-                f"{told(summary_of(list(ours.values())))} {row.unit}{_note(results, row, variant)}",
+                f"{figure} {row.unit}{_note(results, row.name, variant)}",
                 ratio,
                 _more(results, row, variant),
                 str(len(ours)),
@@ -86,10 +81,11 @@ def figure_rows(results: Results, row: Workload) -> list[list[str]]:
     return found
 
 
-def _note(results: Results, row: Workload, variant: str) -> str:
-    rounds = results.rounds(row.name, variant).values()
-    saturated = sum(bool(one.get("is_saturated")) for one in rounds)
-    return f", **saturated** in {saturated} of {len(rounds)}" if saturated else ""
+def _note(results: Results, workload: str, variant: str | None) -> str:
+    count = saturated_rounds(results, workload, variant) if variant is not None else 0
+    if not count or variant is None:
+        return ""
+    return f", **saturated** in {count} of {len(results.rounds(workload, variant))}"
 
 
 _MORE = {

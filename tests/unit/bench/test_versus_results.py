@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from bench.versus.bars import bars
 from bench.versus.figures import Summary
 from bench.versus.goals import GOALS, judged
 from bench.versus.profile import function_table, shares
-from bench.versus.render import all_figures, baseline_of, compared, figure_rows, number, page, told
+from bench.versus.render import all_figures, compared, figure_rows, goal_table, number, page, told
 from bench.versus.results import Results
-from bench.versus.workloads import WORKLOADS
+from bench.versus.workloads import WORKLOADS, baseline_of
 
 
 @pytest.fixture
@@ -85,6 +86,26 @@ def test_who_did_not_keep_up_is_shown_as_saturated(results: Results) -> None:
     results.keep("ack-1000", "kafka-flush", 1, {"p50_ms": 900.0, "is_saturated": True})
     ((*_, figure, _, _, _),) = figure_rows(results, WORKLOADS["ack-1000"])
     assert "**saturated** in 1 of 1" in figure
+
+
+def test_a_goal_says_who_did_not_keep_up(results: Results) -> None:
+    results.keep("ack-1000", "ottla-fsync", 1, {"p99_ms": 9.0, "is_saturated": False})
+    results.keep("ack-1000", "nats-sync", 1, {"p99_ms": 900.0, "is_saturated": True})
+    (line,) = [one for one in goal_table(results).splitlines() if "beside NATS synced" in one]
+    assert "9.00 (once) ottla-fsync |" in line
+    assert "900 (once) nats-sync, **saturated** in 1 of 1 |" in line
+
+
+def test_a_bar_is_longer_when_ours_is_better_and_ends_where_length_says_nothing(
+    results: Results,
+) -> None:
+    results.keep("produce-1kb", "ottla-pagecache", 1, {"mb_per_s": 50.0})
+    results.keep("produce-1kb", "kafka", 1, {"mb_per_s": 100.0})
+    results.keep("ack-1000", "ottla-fsync", 1, {"p50_ms": 2.0})
+    results.keep("ack-1000", "kafka-flush", 1, {"p50_ms": 4000.0, "is_saturated": True})
+    slower, faster = bars(results)
+    assert (slower.times, slower.end, slower.text) == (0.5, 0.5, "0.50 ×")
+    assert (faster.times, faster.end, faster.text) == (2000.0, 100.0, "2,000 × (Kafka saturated)")
 
 
 def test_goals_are_judged_by_ratio_or_by_value(results: Results) -> None:
