@@ -132,6 +132,47 @@ def limit_table(facts: dict[str, Any]) -> str:
     return markdown(["limit", "size", "MB/s", "µs"], rows) if rows else "Not measured."
 
 
+def quiet(results: Results) -> str:
+    """Say how much of the machine went elsewhere while turns were taken: others' work, not ours."""
+    found = [
+        value
+        for row in WORKLOADS.values()
+        for variant in row.variants
+        for value in results.values(row.name, variant, "elsewhere_cores").values()
+    ]
+    summary = summary_of(found)
+    if summary is None:
+        return "Nobody looked whether the machine was quiet."
+    return (
+        "Cores that were busy with neither nodes nor drivers during a turn (other programs, the "
+        f"host, the kernel's own threads): {told(summary)}."
+    )
+
+
+def warm_list(results: Results) -> str:
+    lines = list[str]()
+    for name, one in results.warm_ups().items():
+        speeds = ", ".join(f"{speed:.0f}" for _, speed in one["curve"])
+        lines.append(f"- **{name}**: {one['how']}{f'. MB/s: {speeds}' if speeds else ''}.")
+    return "\n".join(lines) or "Nobody was warmed up."
+
+
+def plot_list(folder: Path) -> str:
+    """Return the plots that are there."""
+    return "\n".join(
+        f"![{title}]({name}.svg)"
+        for name, title in _PLOTS.items()
+        if (folder / f"{name}.svg").exists()
+    )
+
+
+_PLOTS = {
+    "ratios": "Ottla as a multiple of Apache Kafka",
+    "latency": "time to the acknowledgement by rate",
+    "warm-up": "speed while warming up",
+}
+
+
 def peer_list(facts: dict[str, Any]) -> str:
     lines = list[str]()
     for name, peer in facts.get("peers", {}).items():
@@ -141,7 +182,7 @@ def peer_list(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def page(results: Results) -> str:
+def page(results: Results, plots: str = "") -> str:
     """Return the whole page."""
     facts = results.facts()
     machine = facts.get("machine", {})
@@ -159,14 +200,18 @@ def page(results: Results) -> str:
             "[How to read it](README.md).",
             f"Machine: {told_machine}. Client: {facts.get('client')}. "
             f"Code: {', '.join(facts.get('commits', []))}.",
+            quiet(results),
             "## Goals",
             goal_table(results),
+            *([plots] if plots else []),
             "## Every figure",
             figure_table(results),
             "## The limit of the machine",
             limit_table(facts),
             "## Peers and their settings",
             peer_list(facts),
+            "## How they were warmed up",
+            warm_list(results),
             "## Turns that failed and were not taken again",
             failures or "None.",
             "## Commands",
@@ -210,7 +255,6 @@ def all_figures(results: Results) -> dict[str, Any]:
 def render(results: Results, folder: Path) -> None:
     """Write the page, the JSON and the plots."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.md").write_text(page(results), encoding="utf-8")
     write_json(folder / "results.json", all_figures(results))
     if importlib.util.find_spec("matplotlib") is None:
         say("there is no matplotlib, so there are no plots: make bench-install")
@@ -218,4 +262,5 @@ def render(results: Results, folder: Path) -> None:
         from bench.versus.plots import draw
 
         draw(results, folder)
+    (folder / "results.md").write_text(page(results, plot_list(folder)), encoding="utf-8")
     say(f"written: {folder}/results.md")

@@ -11,6 +11,7 @@ Not here: what a turn does (`turns.py`).
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -27,8 +28,16 @@ from bench.peers.peer import MissingError, Peer
 from bench.peers.table import PEERS, VARIANTS, Variant
 
 _SAMPLE_S: Final = 0.1
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 # More of it would be written back before it is used.
 _TOUCH_BYTES_MAX: Final = 2 << 30
+
+
+def busy_s(stat: str) -> float:
+    """Return for how long the cores were busy since the machine started, by its /proc/stat."""
+    # user nice system idle iowait irq softirq steal; what follows is in the first two already.
+    ticks = [int(word) for word in stat.split("\n", 1)[0].split()[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / _TICKS_PER_S
 
 
 class Watch:
@@ -44,9 +53,14 @@ class Watch:
         self.cpu_s = 0.0
         self.seconds = 0.0
         self.others_cpu_s = 0.0
+        # Of the whole machine, what the host took included; and of this process.
+        self.busy_s = 0.0
+        self.own_cpu_s = 0.0
 
     def __enter__(self) -> Self:
         self.seconds = -time.perf_counter()
+        self.busy_s = -busy_s(Path("/proc/stat").read_text(encoding="ascii"))
+        self.own_cpu_s = -time.process_time()
         self.cpu_s = -self._peer.cpu_s()
         self.others_cpu_s = -sum(one.cpu_s() for one in self._others)
         self._thread.start()
@@ -65,7 +79,17 @@ class Watch:
             self._look_once()
             self.cpu_s += self._peer.cpu_s()
             self.others_cpu_s += sum(one.cpu_s() for one in self._others)
+            self.own_cpu_s += time.process_time()
+            self.busy_s += busy_s(Path("/proc/stat").read_text(encoding="ascii"))
             self.seconds += time.perf_counter()
+
+    def elsewhere_cores(self, drivers_cpu_s: float) -> float:
+        """Return how many cores were busy with what is not ours, and not asked for by us.
+
+        Those are other programs, other machines on the same host, and threads of the kernel.
+        """
+        ours_s = self.cpu_s + self.others_cpu_s + self.own_cpu_s + drivers_cpu_s
+        return max(0.0, self.busy_s - ours_s) / self.seconds
 
     def _look(self) -> None:
         while not self._over.wait(_SAMPLE_S):

@@ -10,7 +10,16 @@ from bench.versus.bars import bars
 from bench.versus.figures import Summary
 from bench.versus.goals import GOALS, judged
 from bench.versus.profile import function_table, shares
-from bench.versus.render import all_figures, compared, figure_rows, goal_table, number, page, told
+from bench.versus.render import (
+    all_figures,
+    compared,
+    figure_rows,
+    goal_table,
+    number,
+    page,
+    plot_list,
+    told,
+)
 from bench.versus.results import Results
 from bench.versus.workloads import WORKLOADS, baseline_of
 
@@ -124,6 +133,23 @@ def test_the_page_tells_what_failed_and_what_is_missing(results: Results) -> Non
     assert "it did not come true" in text
     assert "NATS is not measured: no program" in text
     assert "not measured" in text
+
+
+def test_the_page_tells_how_quiet_it_was_and_how_all_were_warmed_up(results: Results) -> None:
+    assert "Nobody looked whether the machine was quiet." in page(results)
+    results.keep("produce-1kb", "kafka", 1, {"mb_per_s": 70.0, "elsewhere_cores": 0.12})
+    results.keep_warm_up("kafka", {"how": "1 KB", "curve": [[0.3, 40.0], [0.6, 55.0]]})
+    results.keep_warm_up("nats", {"how": "3,000 single records", "curve": []})
+    text = page(results)
+    assert "0.12 (once)." in text
+    assert "- **kafka-1**: 1 KB. MB/s: 40, 55." in text
+    assert "- **nats-1**: 3,000 single records." in text
+
+
+def test_the_page_shows_only_plots_that_are_there(results: Results, tmp_path: Path) -> None:
+    (tmp_path / "latency.svg").write_text("<svg/>")
+    assert plot_list(tmp_path) == "![time to the acknowledgement by rate](latency.svg)"
+    assert "(latency.svg)" in page(results, plot_list(tmp_path))
 
 
 def test_two_runs_are_compared_where_both_have_figures(results: Results, tmp_path: Path) -> None:

@@ -16,11 +16,12 @@ from bench.peers.table import VARIANTS
 from bench.versus.ending import end_tidily
 from bench.versus.results import Results
 from bench.versus.run import Plan, Run
-from bench.versus.stage import Clusters, Stage, Watch
+from bench.versus.stage import Clusters, Stage, Watch, busy_s
 from bench.versus.workloads import chosen
 
 # Beyond what Linux gives.
 _NO_PID = 2**22 + 1
+_HZ = os.sysconf("SC_CLK_TCK")
 
 
 class FakePeer(Peer):
@@ -103,6 +104,20 @@ def test_even_a_short_turn_has_its_memory_read(tmp_path: Path) -> None:
     with Watch(FakePeer(tmp_path, os.getpid()), []) as watch:
         pass
     assert watch.rss_peak_mb > 1
+
+
+def test_a_machine_is_busy_with_all_but_waiting() -> None:
+    # user nice system idle iowait irq softirq steal guest guest_nice
+    assert busy_s("cpu  100 20 30 9000 500 1 2 47 7 7\ncpu0 1 2 3") == pytest.approx(200 / _HZ)
+
+
+def test_what_is_spent_elsewhere_is_what_nobody_of_us_spent(tmp_path: Path) -> None:
+    watch = Watch(FakePeer(tmp_path), [])
+    watch.seconds, watch.busy_s, watch.own_cpu_s = 10.0, 15.0, 0.5
+    watch.cpu_s, watch.others_cpu_s = 8.0, 0.5
+    assert watch.elsewhere_cores(drivers_cpu_s=4.0) == pytest.approx(0.2)
+    # Clocks of the kernel tick a hundred times a second.
+    assert watch.elsewhere_cores(drivers_cpu_s=6.1) == 0.0
 
 
 def test_a_node_that_is_gone_does_not_hide_why_the_turn_failed(tmp_path: Path) -> None:
