@@ -13,7 +13,8 @@ import functools
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from bench.node_servers import TOP
@@ -35,6 +36,8 @@ _JVM: Final = (
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
     "-Djava.awt.headless=true",
 )
+# Of a program that runs for a second.
+_TOOL_JVM: Final = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _OPTIONS: Final = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
@@ -93,12 +96,12 @@ class KafkaPeer(ProgramPeer):
     def bootstrap(self) -> str:
         return ",".join(f"{HOST}:{self._ports[node]['PLAINTEXT']}" for node in NODES)
 
-    def _java(self, program: str) -> list[str]:
-        log4j = TOP / "tests" / "interop" / "log4j2.xml"
-        return ["java", *_JVM, f"-Dlog4j2.configurationFile={log4j}", "-cp", class_path(), program]
+    def _java(self, program: str, options: Sequence[str]) -> list[str]:
+        log4j = f"-Dlog4j2.configurationFile={TOP / 'tests' / 'interop' / 'log4j2.xml'}"
+        return ["java", *options, log4j, "-cp", class_path(), program]
 
     def command_of(self, node: int) -> list[str]:
-        return [*self._java(_SERVER), str(self.node_dir(node) / "server.properties")]
+        return [*self._java(_SERVER, _JVM), str(self.node_dir(node) / "server.properties")]
 
     def _options_of(self, node: int) -> dict[str, str]:
         ports = self._ports[node]
@@ -116,23 +119,27 @@ class KafkaPeer(ProgramPeer):
 
     def prepare(self) -> None:
         """Format the disks, which Kafka wants done before its first start."""
-        for node in NODES:
-            directory = self.node_dir(node)
-            directory.mkdir(parents=True, exist_ok=True)
-            path = directory / "server.properties"
-            path.write_text("".join(f"{k}={v}\n" for k, v in self._options_of(node).items()))
+        with ThreadPoolExecutor(len(NODES)) as pool:
+            list(pool.map(self._format, NODES))
+
+    def _format(self, node: int) -> None:
+        directory = self.node_dir(node)
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / "server.properties"
+        path.write_text("".join(f"{k}={v}\n" for k, v in self._options_of(node).items()))
+        what = ("format", "-t", _CLUSTER_ID, "-c", str(path), "--ignore-formatted")
+        try:
             done = subprocess.run(
-                [
-                    *self._java(_STORAGE_TOOL),
-                    *("format", "-t", _CLUSTER_ID, "-c", str(path), "--ignore-formatted"),
-                ],
+                [*self._java(_STORAGE_TOOL, _TOOL_JVM), *what],
                 capture_output=True,
                 text=True,
                 timeout=_FORMAT_S_MAX,
                 check=False,
             )
-            if done.returncode != 0:
-                raise PeerError(f"not formatted: {done.stdout}{done.stderr}"[:500])
+        except subprocess.TimeoutExpired:
+            raise PeerError(f"not formatted in {_FORMAT_S_MAX:.0f} s") from None
+        if done.returncode != 0:
+            raise PeerError(f"not formatted: {done.stdout}{done.stderr}"[:500])
 
     def is_ready(self) -> bool:
         self.require_alive()

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from bench.peers.peer import HOST, NODES, MissingError
+from bench.peers.peer import HOST, NODES, MissingError, PeerError
 from bench.peers.programs import ProgramPeer
 from ottla.chaos.backends.reserved import reserve_ports
 
@@ -117,9 +117,19 @@ class NatsPeer(ProgramPeer):
         """Make a stream of three copies whose only subject has its name; wait for its leader."""
 
         async def made(jetstream: Any) -> None:
-            await jetstream.add_stream(name=name, subjects=[name], num_replicas=len(NODES))
+            info = await jetstream.add_stream(name=name, subjects=[name], num_replicas=len(NODES))
+            if (info.config.num_replicas, info.config.storage) != (len(NODES), "file"):
+                raise PeerError(f"{name} is not what was asked for: {info.config}")
 
+        self._require_sync()
         self._do(made)
+
+    def _require_sync(self) -> None:
+        """Raise `PeerError` unless every node syncs as this variant promises."""
+        for node in NODES:
+            found = self._says(node, "/varz").get("jetstream", {}).get("config", {})
+            if bool(found.get("sync_always")) is not (self.sync_interval == "always"):
+                raise PeerError(f"node {node} of {self.name} syncs otherwise: {found}")
 
     def delete_stream(self, name: str) -> None:
         async def gone(jetstream: Any) -> None:

@@ -78,6 +78,10 @@ class OttlaPeer(Peer):
         record = self._local.place.require()
         self._local.place.write(record.with_process(node, None))
 
+    def end(self) -> None:
+        self._local.is_hurried = True
+        self.stop()
+
     def stop(self) -> None:
         record = self._local.place.read()
         if record is None:

@@ -5,7 +5,7 @@ the same cluster, such as whether a record is synced before it is acknowledged (
 
 P1  a peer that cannot be had here says what is missing (`MissingError`); it is left out, not faked
 P2  only processes that this peer began are signalled
-P3  after `stop` none of them is left
+P3  after `stop`, and after `end`, none of them is left
 
 Not here: what is asked of a peer (`bench/versus/`).
 """
@@ -49,7 +49,7 @@ class Peer(ABC):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self.end()
 
     # -- what it is --------------------------------------------------------------------------------
 
@@ -100,6 +100,10 @@ class Peer(ABC):
     @abstractmethod
     def stop(self) -> None:
         """End all nodes, politely if they let themselves be asked; may be called again."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """End all nodes at once, for good: nobody wants their data. May be called again."""
 
     @abstractmethod
     def data_dir(self, node: int) -> Path: ...

@@ -60,10 +60,16 @@ class ProgramPeer(Peer):
                 raise PeerError(f"node {node} of {self.name} ended: {log[-_LOG_TAIL:]}")
 
     def kill(self, node: int) -> None:
-        process = self._processes.pop(node)
-        self._remember_cpu(process.pid)
-        process.kill()
-        process.wait()
+        process = self._processes[node]
+        if process.poll() is None:
+            self._remember_cpu(process.pid)
+            process.kill()
+            process.wait()
+        del self._processes[node]
+
+    def end(self) -> None:
+        for node in list(self._processes):
+            self.kill(node)
 
     def stop(self) -> None:
         for process in self._processes.values():

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from bench.peers.peer import NODES, PeerError, wait_until
 from ottla.clients.connection import Connection
@@ -70,6 +70,20 @@ def create(
         lambda: in_sync(admin, topic, len(assignment)) == wanted, _SETTLE_S_MAX, f"{topic} in sync"
     )
     return time.perf_counter() - start
+
+
+def require_configs(bootstrap: str, topic: str, wanted: Mapping[str, str]) -> None:
+    """Raise `PeerError` unless a topic has what it was made with: a promise that is not kept by
+    the one who is compared would make the comparison void.
+    """
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    # The client has a name: one that nobody holds ends, and with it what was asked.
+    admin = admin_to(bootstrap)
+    found = admin.describe_configs([resource], request_timeout=_DO_S_MAX)[resource]
+    told = {name: entry.value for name, entry in found.result(_DO_S_MAX).items()}
+    wrong = {name: told.get(name) for name, value in wanted.items() if told.get(name) != value}
+    if wrong:
+        raise PeerError(f"{topic} has {wrong}, and not {dict(wanted)}")
 
 
 def in_sync(admin: AdminClient, topic: str, partitions: int) -> int:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import signal
 import subprocess
 import sys
 from importlib.metadata import version
@@ -28,6 +27,7 @@ from bench.machine import machine_of
 from bench.measure import say, workspace
 from bench.node_servers import TOP
 from bench.peers.table import VARIANTS
+from bench.versus.ending import end_tidily
 from bench.versus.render import compared, render
 from bench.versus.results import Results
 from bench.versus.run import Plan, Run
@@ -72,11 +72,6 @@ def _facts(results: Results, clusters: Clusters, directory: str) -> dict[str, An
     }
 
 
-def _end(*_: object) -> None:
-    # So that every block is left, and with it every cluster ended.
-    raise SystemExit("asked to end")
-
-
 def put_aside(folder: Path) -> None:
     """Keep a run under another name, and what had that name no longer."""
     before = folder.with_name(f"{folder.name}-before")
@@ -86,12 +81,14 @@ def put_aside(folder: Path) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    signal.signal(signal.SIGTERM, _end)
+    end_tidily()
+    if options.part != 1.0 and options.run == "latest":
+        raise SystemExit("--part gives figures that mean nothing: keep them apart with --run NAME")
     folder = _RUNS / options.run
     results = Results(folder)
     minutes = options.minutes
     plan = Plan(
-        rows=chosen(options.only),
+        rows=[row.part(options.part) for row in chosen(options.only)],
         rounds=options.rounds,
         variants=options.variant,
         warm_gb=options.warm_gb,
@@ -136,6 +133,9 @@ def main() -> None:
     runs.add_argument("--minutes", type=float, help="begin no turn that would take longer")
     runs.add_argument("--warm-gb", type=float, default=3.0)
     runs.add_argument("--no-limit", dest="limit", action="store_false")
+    runs.add_argument(
+        "--part", type=float, default=1.0, help="of the records, to see that it works: 0.02"
+    )
     runs.add_argument("--run", default="latest", help="its name")
     runs.add_argument("--fresh", action="store_true", help="do not go on with the one before")
     runs.add_argument("--dir", help="where clusters live; a directory of its own is made in it")

@@ -207,7 +207,7 @@ def follow(options: Options) -> Options:
     times_us = list[int]()
     count = options["count"]
     ready_and_go()
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), time.process_time()
     while len(times_us) < count:
         record = consumer.poll(_QUIET_S_MAX)
         if record is None:
@@ -218,7 +218,12 @@ def follow(options: Options) -> Options:
         # Those of the writer's warm-up are read, and not counted.
         if due > 0:
             times_us.append(round((time.perf_counter() - due) * 1e6))
-    told = {"began": began, "ended": time.perf_counter(), "times_us": sorted(times_us)}
+    told = {
+        "began": began,
+        "ended": time.perf_counter(),
+        "cpu_s": time.process_time() - cpu,
+        "times_us": sorted(times_us),
+    }
     consumer.close()
     return told
 

@@ -82,6 +82,12 @@ GOALS: Final[Sequence[Goal]] = (
 )  # fmt: skip
 
 
+def variants_for(workload: str) -> set[str]:
+    """Return the variants that the goals of a workload name; empty: it has none."""
+    goals = [goal for goal in GOALS if goal.workload == workload]
+    return {name for goal in goals for name in (goal.ours, goal.theirs) if name is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A goal with what was measured."""

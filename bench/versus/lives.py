@@ -159,6 +159,7 @@ def outage(stage: Stage, row: Workload) -> Figures:
         controller = topics.quorum_leader(stage.peer.bootstrap)
         victim = controller if row.is_controller else controller % len(NODES) + 1
         stage.make(name, 1, first=victim)
+        _require_led(stage, name, victim, controller)
     options = {"to": stage.peer.bootstrap, "topic": name, "size": row.size, "acks": "all"}
     with Drivers(row.seconds_max) as drivers:
         writer = drivers.add(stage.driver, "outage", options)
@@ -180,6 +181,14 @@ def outage(stage: Stage, row: Workload) -> Figures:
         "failed_records": told["failed"],
         "victim": victim,
     }
+
+
+def _require_led(stage: Stage, name: str, leader: int, controller: int) -> None:
+    """Raise `PeerError` unless those lead now that are killed, or spared, because they do."""
+    bootstrap = stage.peer.bootstrap
+    found = topics.leaders(topics.admin_to(bootstrap), [name])
+    if found != [leader] or topics.quorum_leader(bootstrap) != controller:
+        raise PeerError(f"node {leader} was to lead {name}, and {controller} the quorum: {found}")
 
 
 def partitions(stage: Stage, row: Workload) -> Figures:

@@ -42,7 +42,7 @@ def turns_of(
     for is_alone in (False, True):
         for number in range(1, rounds + 1):
             for row in rows:
-                if row.is_alone is not is_alone:
+                if row.is_alone is not is_alone or number > row.rounds_max:
                     continue
                 variants = [one for one in row.variants if is_wanted(one)]
                 ordered = variants if number % 2 else list(reversed(variants))

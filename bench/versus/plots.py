@@ -11,17 +11,21 @@ from typing import Any, Final
 
 import matplotlib as mpl
 
-from bench.peers.table import VARIANTS
-from bench.versus.figures import ratio_of, summary_of
-from bench.versus.results import Results
-from bench.versus.workloads import WORKLOADS
+from bench.versus.bars import bars
+from bench.versus.figures import summary_of
+from bench.versus.results import Results, saturated_rounds
 
 mpl.use("Agg")
 # So that the same figures give the same file.
 mpl.rcParams["svg.hashsalt"] = "ottla"
 
 from matplotlib import pyplot  # noqa: E402  (after the choice of what draws)
-from matplotlib.ticker import FuncFormatter  # noqa: E402
+from matplotlib.ticker import (  # noqa: E402
+    FuncFormatter,
+    LogLocator,
+    NullFormatter,
+    NullLocator,
+)
 
 COLOURS: Final = {
     "ottla-pagecache": "#3b6fb6",
@@ -43,28 +47,24 @@ def _save(figure: Any, folder: Path, name: str) -> None:
 
 def ratios(results: Results, folder: Path) -> None:
     """Draw Ottla as a multiple of Kafka; what is right of the line is better than Kafka."""
-    rows = list[tuple[str, float, str]]()
-    for row in WORKLOADS.values():
-        for variant in ("ottla-pagecache", "ottla-fsync"):
-            if variant not in row.variants:
-                continue
-            wanted = VARIANTS[variant].baseline
-            baseline = wanted if wanted in row.variants else "kafka"
-            ours = results.values(row.name, variant, row.figure)
-            ratio = ratio_of(ours, results.values(row.name, baseline, row.figure))
-            if ratio is not None and ratio.median > 0:
-                better = ratio.median if row.better == "more" else 1 / ratio.median
-                rows.append((f"{row.title} ({VARIANTS[variant].durability})", better, variant))
+    rows = list(reversed(bars(results)))
     if not rows:
         return
-    figure, axes = pyplot.subplots(figsize=(10, 1.2 + 0.32 * len(rows)))
-    names = [name for name, _, _ in reversed(rows)]
-    # From 1 on, to either side.
-    widths = [better - 1 for _, better, _ in reversed(rows)]
-    axes.barh(names, widths, left=1, color=[COLOURS[variant] for _, _, variant in reversed(rows)])
+    figure, axes = pyplot.subplots(figsize=(11, 1.4 + 0.32 * len(rows)))
+    shown = axes.barh(
+        [one.name for one in rows],
+        # From 1 on, to either side.
+        [one.end - 1 for one in rows],
+        left=1,
+        color=[COLOURS[one.variant] for one in rows],
+    )
     axes.set_xscale("log")
-    for axis in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
-        axis(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.bar_label(shown, labels=[one.text for one in rows], padding=4, fontsize=8)
+    # Room for the words beside the bars.
+    axes.set_xlim(min(0.5, *(one.end / 3 for one in rows)), max(8 * one.end for one in rows))
+    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(y=0.01)
     axes.axvline(1, color="#333", linewidth=1)
     axes.set_xlabel("times as good as Apache Kafka in the same rounds (median; log scale)")
@@ -78,18 +78,26 @@ def latencies(results: Results, folder: Path) -> None:
     is_empty = True
     for axes, share in zip(both, ("p50_ms", "p99_ms"), strict=True):
         for variant, colour in COLOURS.items():
-            points = list[tuple[int, float]]()
+            points, behind = list[tuple[int, float]](), list[tuple[int, float]]()
             for rate in _RATES:
                 found = summary_of(list(results.values(f"ack-{rate}", variant, share).values()))
                 if found is not None:
                     points.append((rate, found.median))
+                    if saturated_rounds(results, f"ack-{rate}", variant):
+                        behind.append(points[-1])
             if points:
                 is_empty = False
                 axes.plot(*zip(*points, strict=True), marker="o", color=colour, label=variant)
+            if behind:
+                axes.plot(*zip(*behind, strict=True), "X", color=colour, markersize=11)
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.set_xticks(_RATES)
+        axes.xaxis.set_minor_locator(NullLocator())
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axes.set_title(f"acks=all, single records: {share.removesuffix('_ms')}")
-        axes.set_xlabel("records/s")
+        axes.set_xlabel("records/s (a cross: it did not keep up)")
         axes.grid(visible=True, which="major", color="#e4e4e4")
     both[0].set_ylabel("ms from when the record was due")
     if is_empty:

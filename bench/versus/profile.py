@@ -28,6 +28,7 @@ from typing import Final, Literal
 from bench.measure import say, workspace
 from bench.node_servers import TOP
 from bench.peers.peer import PeerError
+from bench.versus.ending import end_tidily
 from bench.versus.render import markdown
 from bench.versus.results import Figures
 from bench.versus.stage import Clusters, Stage
@@ -177,6 +178,7 @@ def main() -> None:
     parser.add_argument("--dir")
     parser.add_argument("--out", default=str(TOP / "target" / "profile"))
     options = parser.parse_args()
+    end_tidily()
     folder = Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
     with (

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.measure import say
-from bench.peers.table import VARIANTS
 from bench.versus.figures import Summary, agree, ratio_of, summary_of
 from bench.versus.goals import GOALS, Judged, judged
-from bench.versus.results import Results, write_json
-from bench.versus.workloads import WORKLOADS, Workload
+from bench.versus.results import Results, saturated_rounds, write_json
+from bench.versus.workloads import WORKLOADS, Workload, baseline_of
 
 
 def number(value: float) -> str:
@@ -40,27 +39,22 @@ def markdown(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def goal_table(results: Results) -> str:
-    rows = [_goal_cells(judged(goal, results)) for goal in GOALS]
+    rows = [_goal_cells(judged(goal, results), results) for goal in GOALS]
     return markdown(["figure", "goal", "measured", "ours", "theirs", "verdict"], rows)
 
 
-def _goal_cells(found: Judged) -> list[str]:
+def _goal_cells(found: Judged, results: Results) -> list[str]:
     goal = found.goal
     versus = "" if goal.theirs is None else f" {goal.theirs}"
+    ours, theirs = (_note(results, goal.workload, one) for one in (goal.ours, goal.theirs))
     return [
         goal.title,
         goal.wish,
         told(found.measured),
-        f"{told(found.ours)} {goal.ours}",
-        f"{told(found.theirs)}{versus}",
+        f"{told(found.ours)} {goal.ours}{ours}",
+        f"{told(found.theirs)}{versus}{theirs}",
         found.verdict if found.verdict == "reached" else f"**{found.verdict}**",
     ]
-
-
-def baseline_of(row: Workload, variant: str) -> str:
-    """Return what a variant is compared with: Kafka that promises as much, if the row has it."""
-    wanted = VARIANTS[variant].baseline
-    return wanted if wanted in row.variants else "kafka"
 
 
 def figure_rows(results: Results, row: Workload) -> list[list[str]]:
@@ -72,12 +66,13 @@ def figure_rows(results: Results, row: Workload) -> list[list[str]]:
             continue
         theirs = results.values(row.name, baseline_of(row, variant), row.figure)
         is_itself = baseline_of(row, variant) == variant
+        figure = told(summary_of(list(ours.values())))
         ratio = "1" if is_itself else told(ratio_of(ours, theirs))
         found.append(
             [
                 row.title,
                 variant,
-                f"{told(summary_of(list(ours.values())))} {row.unit}{_note(results, row, variant)}",
+                f"{figure} {row.unit}{_note(results, row.name, variant)}",
                 ratio,
                 _more(results, row, variant),
                 str(len(ours)),
@@ -86,10 +81,11 @@ def figure_rows(results: Results, row: Workload) -> list[list[str]]:
     return found
 
 
-def _note(results: Results, row: Workload, variant: str) -> str:
-    rounds = results.rounds(row.name, variant).values()
-    saturated = sum(bool(one.get("is_saturated")) for one in rounds)
-    return f", **saturated** in {saturated} of {len(rounds)}" if saturated else ""
+def _note(results: Results, workload: str, variant: str | None) -> str:
+    count = saturated_rounds(results, workload, variant) if variant is not None else 0
+    if not count or variant is None:
+        return ""
+    return f", **saturated** in {count} of {len(results.rounds(workload, variant))}"
 
 
 _MORE = {
@@ -136,6 +132,47 @@ def limit_table(facts: dict[str, Any]) -> str:
     return markdown(["limit", "size", "MB/s", "µs"], rows) if rows else "Not measured."
 
 
+def quiet(results: Results) -> str:
+    """Say how much of the machine went elsewhere while turns were taken: others' work, not ours."""
+    found = [
+        value
+        for row in WORKLOADS.values()
+        for variant in row.variants
+        for value in results.values(row.name, variant, "elsewhere_cores").values()
+    ]
+    summary = summary_of(found)
+    if summary is None:
+        return "Nobody looked whether the machine was quiet."
+    return (
+        "Cores that were busy with neither nodes nor drivers during a turn (other programs, the "
+        f"host, the kernel's own threads): {told(summary)}."
+    )
+
+
+def warm_list(results: Results) -> str:
+    lines = list[str]()
+    for name, one in results.warm_ups().items():
+        speeds = ", ".join(f"{speed:.0f}" for _, speed in one["curve"])
+        lines.append(f"- **{name}**: {one['how']}{f'. MB/s: {speeds}' if speeds else ''}.")
+    return "\n".join(lines) or "Nobody was warmed up."
+
+
+def plot_list(folder: Path) -> str:
+    """Return the plots that are there."""
+    return "\n".join(
+        f"![{title}]({name}.svg)"
+        for name, title in _PLOTS.items()
+        if (folder / f"{name}.svg").exists()
+    )
+
+
+_PLOTS = {
+    "ratios": "Ottla as a multiple of Apache Kafka",
+    "latency": "time to the acknowledgement by rate",
+    "warm-up": "speed while warming up",
+}
+
+
 def peer_list(facts: dict[str, Any]) -> str:
     lines = list[str]()
     for name, peer in facts.get("peers", {}).items():
@@ -145,7 +182,7 @@ def peer_list(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def page(results: Results) -> str:
+def page(results: Results, plots: str = "") -> str:
     """Return the whole page."""
     facts = results.facts()
     machine = facts.get("machine", {})
@@ -163,14 +200,18 @@ def page(results: Results) -> str:
             "[How to read it](README.md).",
             f"Machine: {told_machine}. Client: {facts.get('client')}. "
             f"Code: {', '.join(facts.get('commits', []))}.",
+            quiet(results),
             "## Goals",
             goal_table(results),
+            *([plots] if plots else []),
             "## Every figure",
             figure_table(results),
             "## The limit of the machine",
             limit_table(facts),
             "## Peers and their settings",
             peer_list(facts),
+            "## How they were warmed up",
+            warm_list(results),
             "## Turns that failed and were not taken again",
             failures or "None.",
             "## Commands",
@@ -214,7 +255,6 @@ def all_figures(results: Results) -> dict[str, Any]:
 def render(results: Results, folder: Path) -> None:
     """Write the page, the JSON and the plots."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.md").write_text(page(results), encoding="utf-8")
     write_json(folder / "results.json", all_figures(results))
     if importlib.util.find_spec("matplotlib") is None:
         say("there is no matplotlib, so there are no plots: make bench-install")
@@ -222,4 +262,5 @@ def render(results: Results, folder: Path) -> None:
         from bench.versus.plots import draw
 
         draw(results, folder)
+    (folder / "results.md").write_text(page(results, plot_list(folder)), encoding="utf-8")
     say(f"written: {folder}/results.md")

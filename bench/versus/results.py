@@ -79,6 +79,12 @@ class Results:
         write_json(self.folder / "facts.json", {**self.facts(), **more})
 
 
+def saturated_rounds(results: Results, workload: str, variant: str) -> int:
+    """Return in how many rounds a system did not keep up."""
+    rounds = results.rounds(workload, variant).values()
+    return sum(bool(one.get("is_saturated")) for one in rounds)
+
+
 def write_json(path: Path, content: object) -> None:
     """Write a file that is there as a whole or not at all (K1)."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,12 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from confluent_kafka import KafkaException
-
 from bench.measure import say
-from bench.peers.peer import PeerError
 from bench.peers.table import VARIANTS
-from bench.versus.driving import DriverError
 from bench.versus.lives import LIVES
 from bench.versus.order import Turn, turns_of
 from bench.versus.results import Figures, Results
@@ -29,8 +25,8 @@ from bench.versus.warming import warm_up
 from bench.versus.workloads import Workload
 
 _FAILURES_MAX: Final = 5
+_REASON_MAX: Final = 300
 _WARM_S_PER_GB: Final = 20.0
-_FAILED: Final = (DriverError, PeerError, KafkaException, OSError, TimeoutError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +85,12 @@ class Run:
         start = time.perf_counter()
         try:
             figures = self._figures(turn)
-        except _FAILED as error:
+        except Exception as error:  # noqa: BLE001  # the root of a turn
+            # Whatever a client or a peer came up with: the other turns go on.
             self._failures += 1
-            say(f"{turn}: FAILED: {error}")
-            self._results.keep_failure(turn.row.name, turn.variant, turn.number, str(error))
+            reason = f"{type(error).__name__}: {error}"[:_REASON_MAX]
+            say(f"{turn}: FAILED: {reason}")
+            self._results.keep_failure(turn.row.name, turn.variant, turn.number, reason)
             # Whatever happened to it, the next turn gets a cluster that is well.
             self._clusters.drop(VARIANTS[turn.variant].peer)
             return

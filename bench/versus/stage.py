@@ -11,6 +11,7 @@ Not here: what a turn does (`turns.py`).
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -27,6 +28,16 @@ from bench.peers.peer import MissingError, Peer
 from bench.peers.table import PEERS, VARIANTS, Variant
 
 _SAMPLE_S: Final = 0.1
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+# More of it would be written back before it is used.
+_TOUCH_BYTES_MAX: Final = 2 << 30
+
+
+def busy_s(stat: str) -> float:
+    """Return for how long the cores were busy since the machine started, by its /proc/stat."""
+    # user nice system idle iowait irq softirq steal; what follows is in the first two already.
+    ticks = [int(word) for word in stat.split("\n", 1)[0].split()[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / _TICKS_PER_S
 
 
 class Watch:
@@ -42,9 +53,14 @@ class Watch:
         self.cpu_s = 0.0
         self.seconds = 0.0
         self.others_cpu_s = 0.0
+        # Of the whole machine, what the host took included; and of this process.
+        self.busy_s = 0.0
+        self.own_cpu_s = 0.0
 
     def __enter__(self) -> Self:
         self.seconds = -time.perf_counter()
+        self.busy_s = -busy_s(Path("/proc/stat").read_text(encoding="ascii"))
+        self.own_cpu_s = -time.process_time()
         self.cpu_s = -self._peer.cpu_s()
         self.others_cpu_s = -sum(one.cpu_s() for one in self._others)
         self._thread.start()
@@ -56,15 +72,35 @@ class Watch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.cpu_s += self._peer.cpu_s()
-        self.others_cpu_s += sum(one.cpu_s() for one in self._others)
-        self.seconds += time.perf_counter()
         self._over.set()
         self._thread.join()
+        # Who failed may have no node left that could be asked.
+        if error is None:
+            self._look_once()
+            self.cpu_s += self._peer.cpu_s()
+            self.others_cpu_s += sum(one.cpu_s() for one in self._others)
+            self.own_cpu_s += time.process_time()
+            self.busy_s += busy_s(Path("/proc/stat").read_text(encoding="ascii"))
+            self.seconds += time.perf_counter()
+
+    def elsewhere_cores(self, drivers_cpu_s: float) -> float:
+        """Return how many cores were busy with what is not ours, and not asked for by us.
+
+        Those are other programs, other machines on the same host, and threads of the kernel.
+        """
+        ours_s = self.cpu_s + self.others_cpu_s + self.own_cpu_s + drivers_cpu_s
+        return max(0.0, self.busy_s - ours_s) / self.seconds
 
     def _look(self) -> None:
         while not self._over.wait(_SAMPLE_S):
-            self.rss_peak_mb = max(self.rss_peak_mb, *self._peer.rss_mb().values())
+            try:
+                self._look_once()
+            except (OSError, KeyError):
+                # A node is gone, or a process without memory: the turn finds out by itself.
+                return
+
+    def _look_once(self) -> None:
+        self.rss_peak_mb = max(self.rss_peak_mb, *self._peer.rss_mb().values())
 
 
 class Stage:
@@ -86,7 +122,7 @@ class Stage:
 
     def warm(self, payload_bytes: int) -> None:
         """Touch as much memory as is about to be written: it may be ten times dearer otherwise."""
-        warm_memory(str(self.peer.directory.parent), payload_bytes * 3)
+        warm_memory(str(self.peer.directory.parent), min(3 * payload_bytes, _TOUCH_BYTES_MAX))
 
     @contextmanager
     def topic(self, partitions: int, first: int = 1) -> Iterator[str]:
@@ -94,10 +130,9 @@ class Stage:
         self._topics += 1
         name = f"turn-{self._topics}-{time.time_ns() % 10**9}"
         self.make(name, partitions, first)
-        try:
-            yield name
-        finally:
-            self.remove(name)
+        yield name
+        # Not if the turn failed: its cluster goes as a whole, and may not answer any more.
+        self.remove(name)
 
     def make(self, name: str, partitions: int, first: int = 1) -> float:
         """Return how long it took until all copies were in sync."""
@@ -107,7 +142,9 @@ class Stage:
             return time.perf_counter() - start
         configs = {"min.insync.replicas": "2", **self.variant.topic_configs}
         spread = topics.spread(partitions, first)
-        return topics.create(self.peer.bootstrap, name, spread, configs)
+        took_s = topics.create(self.peer.bootstrap, name, spread, configs)
+        topics.require_configs(self.peer.bootstrap, name, configs)
+        return took_s
 
     def remove(self, name: str) -> None:
         if isinstance(self.peer, NatsPeer):
@@ -146,7 +183,7 @@ class Clusters:
         """End a shared cluster; the next turn gets a new one."""
         peer = self._shared.pop(name, None)
         if peer is not None:
-            peer.stop()
+            peer.end()
             shutil.rmtree(peer.directory, ignore_errors=True)
 
     def is_running(self, name: str) -> bool:
@@ -177,7 +214,7 @@ class Clusters:
             peer.prepare()
             yield Stage(row, peer, [])
         finally:
-            peer.stop()
+            peer.end()
             shutil.rmtree(peer.directory, ignore_errors=True)
 
     def _new(self, name: str) -> Peer | None:

@@ -9,7 +9,7 @@ Not here: turns that start or break clusters (`lives.py`); their order (`run.py`
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,12 +36,15 @@ def _options(stage: Stage, row: Workload, topic: str, **more: Any) -> dict[str, 
     }
 
 
-def _spent(watch: Watch, payload_bytes: float) -> Figures:
+def _spent(watch: Watch, payload_bytes: float, told: Sequence[Told]) -> Figures:
+    drivers_cpu_s = sum(one["cpu_s"] for one in told)
     return {
         "cpu_s": round(watch.cpu_s, 2),
         "cpu_s_per_gb": round(watch.cpu_s / (payload_bytes / 1e9), 3),
         "node_cores": round(watch.cpu_s / watch.seconds, 2),
         "others_cores": round(watch.others_cpu_s / watch.seconds, 3),
+        "elsewhere_cores": round(watch.elsewhere_cores(drivers_cpu_s), 3),
+        "driver_cores": round(drivers_cpu_s / watch.seconds, 2),
         "rss_peak_mb": round(watch.rss_peak_mb, 1),
     }
 
@@ -75,8 +78,7 @@ def produce(stage: Stage, row: Workload) -> Figures:
     count, seconds = sum(one["count"] for one in told), seconds_of(told)
     return {
         **speed(count, row.size, seconds),
-        **_spent(watch, count * row.size),
-        "driver_cores": round(sum(one["cpu_s"] for one in told) / seconds, 2),
+        **_spent(watch, count * row.size, told),
     }
 
 
@@ -97,8 +99,7 @@ def consume(stage: Stage, row: Workload) -> Figures:
     seconds = seconds_of(told)
     return {
         **speed(row.records, row.size, seconds),
-        **_spent(watch, row.payload_bytes),
-        "driver_cores": round(told[0]["cpu_s"] / seconds, 2),
+        **_spent(watch, row.payload_bytes, told),
     }
 
 
@@ -137,9 +138,8 @@ def together(stage: Stage, row: Workload) -> Figures:
     all_s = read["ended"] - wrote["began"]
     return {
         **speed(count, row.size, seconds_of([wrote])),
-        **_spent(watch, count * row.size),
+        **_spent(watch, count * row.size, [wrote, read]),
         "consume_mb_per_s": round(count * row.size / all_s / 1e6, 2),
-        "driver_cores": round((wrote["cpu_s"] + read["cpu_s"]) / all_s, 2),
     }
 
 
@@ -163,6 +163,7 @@ def _paced(stage: Stage, row: Workload, *, is_followed: bool) -> Figures:
         with stage.watch() as watch:
             drivers.go()
             wrote, *followed = drivers.results()
+    drivers_cpu_s = sum(one["cpu_s"] for one in (wrote, *followed))
     planned_s, took_s = row.records / row.rate, wrote["ended"] - wrote["began"]
     acked = latency(wrote["times_us"])
     seen = latency(followed[0]["times_us"]) if followed else acked
@@ -175,7 +176,8 @@ def _paced(stage: Stage, row: Workload, *, is_followed: bool) -> Figures:
         "planned_s": round(planned_s, 3),
         "sent_late": wrote["late"],
         "cpu_us_per_record": round(watch.cpu_s / row.records * 1e6, 1),
-        "driver_cores": round(wrote["cpu_s"] / took_s, 2),
+        "driver_cores": round(drivers_cpu_s / watch.seconds, 2),
+        "elsewhere_cores": round(watch.elsewhere_cores(drivers_cpu_s), 3),
         "others_cores": round(watch.others_cpu_s / watch.seconds, 3),
         "rss_peak_mb": round(watch.rss_peak_mb, 1),
     }

@@ -16,7 +16,7 @@ from bench.measure import say
 from bench.versus.results import Figures
 from bench.versus.stage import Stage
 from bench.versus.turns import consume, pace, produce
-from bench.versus.workloads import WORKLOADS
+from bench.versus.workloads import WORKLOADS, Workload
 
 _TURNS_MAX: Final = 200
 
@@ -36,9 +36,14 @@ def warm_up(stage: Stage, gigabytes: float) -> Figures:
         consume(stage, replace(WORKLOADS["consume-warm"], records=100_000))
     pace(stage, replace(WORKLOADS["ack-1000"], records=3000))
     told = ", ".join(f"{speed:.0f}" for _, speed in curve)
-    say(f"warmed up {stage.peer.name}: {told} MB/s")
-    return {
-        "how": f"1 KB, acks=all, 12 partitions, {stage.variant.name}, pieces of "
-        f"{row.payload_bytes / 1e6:.0f} MB; then 100,000 records read, 3,000 single records",
-        "curve": curve,
-    }
+    say(f"warmed up {stage.peer.name}{f': {told} MB/s' if told else ''}")
+    return {"how": _how(stage, row), "curve": curve}
+
+
+def _how(stage: Stage, row: Workload) -> str:
+    if not stage.variant.speaks_kafka:
+        return "3,000 single records"
+    return (
+        f"1 KB, acks=all, 12 partitions, {stage.variant.name}, pieces of "
+        f"{row.payload_bytes / 1e6:.0f} MB; then 100,000 records read, 3,000 single records"
+    )

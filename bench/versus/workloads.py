@@ -23,6 +23,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from bench.peers.table import VARIANTS
+from bench.versus.goals import variants_for
+
 Kind = Literal[
     "produce",
     "consume",
@@ -36,7 +39,8 @@ Kind = Literal[
 ]
 Direction = Literal["more", "less"]
 
-MB: Final = 1_000_000
+# Records that a driver hands over at once.
+_PER_CALL: Final = 1000
 PAGECACHE: Final = ("ottla-pagecache", "kafka")
 FSYNC: Final = ("ottla-fsync", "kafka-flush")
 BOTH: Final = ("ottla-pagecache", "kafka", "ottla-fsync", "kafka-flush")
@@ -70,7 +74,9 @@ class Workload:
     seconds_max: float = 120.0
     # How long a turn takes at most, roughly, with making and removing its topic: for the budget.
     about_s: float = 12.0
-    # "goals", "quick"; every row is in "full".
+    # Of a turn that takes minutes.
+    rounds_max: int = 99
+    # "quick"; every row is in "full", and those that a goal names are in "goals".
     sets: tuple[str, ...] = ()
 
     @property
@@ -81,6 +87,16 @@ class Workload:
     @property
     def payload_bytes(self) -> int:
         return self.size * self.records
+
+    def part(self, share: float) -> Workload:
+        """Return the same with fewer records and partitions: to see that it works, and no more."""
+        if share == 1.0:
+            return self
+        step = 1 if self.rate else _PER_CALL * self.clients
+        records = max(step, round(self.records * share) // step * step) if self.records else 0
+        many = self.kind == "partitions"
+        partitions = max(10, round(self.partitions * share)) if many else self.partitions
+        return replace(self, records=max(records, self.rate // 2), partitions=partitions)
 
     def facts(self) -> dict[str, object]:
         return {
@@ -144,7 +160,7 @@ def _consume(name: str, title: str, **more: object) -> Workload:
     return replace(row, **more)  # type: ignore[arg-type]
 
 
-def _pace(rate: int, kind: Literal["pace", "flow"], sets: tuple[str, ...] = ()) -> Workload:
+def _pace(rate: int, kind: Literal["pace", "flow"]) -> Workload:
     what = "acknowledged" if kind == "pace" else "read at the tail"
     return Workload(
         f"{'ack' if kind == 'pace' else 'flow'}-{rate}",
@@ -160,7 +176,6 @@ def _pace(rate: int, kind: Literal["pace", "flow"], sets: tuple[str, ...] = ()) 
         partitions=1,
         rate=rate,
         about_s=14.0,
-        sets=sets,
     )
 
 
@@ -175,11 +190,10 @@ _OUTAGE: Final = Workload(
     size=100,
     partitions=1,
     about_s=45.0,
-    sets=("goals",),
 )
 
 
-def _many(partitions: int, sets: tuple[str, ...] = ()) -> Workload:
+def _many(partitions: int) -> Workload:
     return Workload(
         f"partitions-{partitions}",
         "partitions",
@@ -191,15 +205,16 @@ def _many(partitions: int, sets: tuple[str, ...] = ()) -> Workload:
         partitions=partitions,
         seconds_max=300.0,
         about_s=120.0,
-        sets=sets,
+        # Each has three measurements before and three after.
+        rounds_max=3,
     )
 
 
 _ROWS: Final[Sequence[Workload]] = (
-    _produce(sets=("goals", "quick")),
-    _produce(100, sets=("goals",)),
+    _produce(sets=("quick",)),
+    _produce(100),
     _produce(10_240),
-    _produce(partitions=1, sets=("goals",)),
+    _produce(partitions=1),
     _produce(partitions=100),
     _produce(100, partitions=1),
     _produce(clients=8),
@@ -208,7 +223,7 @@ _ROWS: Final[Sequence[Workload]] = (
     _produce(100, acks="1", variants=PAGECACHE),
     _produce(10_240, acks="1", variants=PAGECACHE),
     _produce(partitions=100, clients=8),
-    _consume("consume-warm", "consume 1 KB from the start, page cache warm", sets=("goals",)),
+    _consume("consume-warm", "consume 1 KB from the start, page cache warm"),
     _consume("consume-cold", "consume 1 KB from the start, page cache cold", is_cold=True),
     Workload(
         "together",
@@ -220,8 +235,7 @@ _ROWS: Final[Sequence[Workload]] = (
         records=200_000,
         about_s=15.0,
     ),
-    *(_pace(rate, "pace", ("goals",) if rate in (300, 1000) else ()) for rate in (100, 300, 1000)),
-    _pace(10_000, "pace"),
+    *(_pace(rate, "pace") for rate in (100, 300, 1000, 10_000)),
     *(_pace(rate, "flow") for rate in (100, 300, 1000, 10_000)),
     Workload(
         "start",
@@ -233,7 +247,7 @@ _ROWS: Final[Sequence[Workload]] = (
         better="less",
         partitions=1,
         about_s=40.0,
-        sets=("goals", "quick"),
+        sets=("quick",),
     ),
     _OUTAGE,
     replace(
@@ -244,7 +258,7 @@ _ROWS: Final[Sequence[Workload]] = (
         is_controller=True,
     ),
     _many(1000),
-    _many(5000, ("goals",)),
+    _many(5000),
     Workload(
         "restart-5gb",
         "restart",
@@ -256,9 +270,16 @@ _ROWS: Final[Sequence[Workload]] = (
         records=5_000_000,
         seconds_max=400.0,
         about_s=240.0,
+        rounds_max=3,
     ),
 )
 WORKLOADS: Final[Mapping[str, Workload]] = {row.name: row for row in _ROWS}
+
+
+def baseline_of(row: Workload, variant: str) -> str:
+    """Return what a variant is compared with: Kafka that promises as much, if the row has it."""
+    wanted = VARIANTS[variant].baseline
+    return wanted if wanted in row.variants else "kafka"
 
 
 def chosen(only: Sequence[str]) -> list[Workload]:
@@ -276,11 +297,22 @@ def chosen(only: Sequence[str]) -> list[Workload]:
             known = ", ".join(WORKLOADS)
             raise SystemExit(f"there is no workload {name}: full, goals, quick, {known}")
         for row in rows:
-            found.setdefault(row.name, _narrowed(row, variants) if variants else row)
+            chosen_row = _for_goals(row) if name == "goals" else row
+            found.setdefault(row.name, _narrowed(row, variants) if variants else chosen_row)
     return list(found.values())
 
 
+def _for_goals(row: Workload) -> Workload:
+    """Return only what the goals name, and what that is compared with if its cluster is up."""
+    wanted = variants_for(row.name)
+    if not row.is_alone:
+        wanted |= {VARIANTS[name].baseline for name in wanted}
+    return replace(row, variants=tuple(name for name in row.variants if name in wanted))
+
+
 def _is_meant(row: Workload, word: str) -> bool:
+    if word == "goals":
+        return bool(variants_for(row.name))
     if word.endswith("*"):
         return row.name.startswith(word[:-1])
     return word == row.name or word in row.sets

@@ -6,12 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from bench.versus.bars import bars
 from bench.versus.figures import Summary
 from bench.versus.goals import GOALS, judged
 from bench.versus.profile import function_table, shares
-from bench.versus.render import all_figures, baseline_of, compared, figure_rows, number, page, told
+from bench.versus.render import (
+    all_figures,
+    compared,
+    figure_rows,
+    goal_table,
+    number,
+    page,
+    plot_list,
+    told,
+)
 from bench.versus.results import Results
-from bench.versus.workloads import WORKLOADS
+from bench.versus.workloads import WORKLOADS, baseline_of
 
 
 @pytest.fixture
@@ -87,6 +97,26 @@ def test_who_did_not_keep_up_is_shown_as_saturated(results: Results) -> None:
     assert "**saturated** in 1 of 1" in figure
 
 
+def test_a_goal_says_who_did_not_keep_up(results: Results) -> None:
+    results.keep("ack-1000", "ottla-fsync", 1, {"p99_ms": 9.0, "is_saturated": False})
+    results.keep("ack-1000", "nats-sync", 1, {"p99_ms": 900.0, "is_saturated": True})
+    (line,) = [one for one in goal_table(results).splitlines() if "beside NATS synced" in one]
+    assert "9.00 (once) ottla-fsync |" in line
+    assert "900 (once) nats-sync, **saturated** in 1 of 1 |" in line
+
+
+def test_a_bar_is_longer_when_ours_is_better_and_ends_where_length_says_nothing(
+    results: Results,
+) -> None:
+    results.keep("produce-1kb", "ottla-pagecache", 1, {"mb_per_s": 50.0})
+    results.keep("produce-1kb", "kafka", 1, {"mb_per_s": 100.0})
+    results.keep("ack-1000", "ottla-fsync", 1, {"p50_ms": 2.0})
+    results.keep("ack-1000", "kafka-flush", 1, {"p50_ms": 4000.0, "is_saturated": True})
+    slower, faster = bars(results)
+    assert (slower.times, slower.end, slower.text) == (0.5, 0.5, "0.50 ×")
+    assert (faster.times, faster.end, faster.text) == (2000.0, 100.0, "2,000 × (Kafka saturated)")
+
+
 def test_goals_are_judged_by_ratio_or_by_value(results: Results) -> None:
     results.keep("ack-300", "ottla-fsync", 1, {"p50_ms": 2.0, "p99_ms": 4.0})
     results.keep("ack-300", "kafka-flush", 1, {"p50_ms": 1.0, "p99_ms": 90.0})
@@ -103,6 +133,23 @@ def test_the_page_tells_what_failed_and_what_is_missing(results: Results) -> Non
     assert "it did not come true" in text
     assert "NATS is not measured: no program" in text
     assert "not measured" in text
+
+
+def test_the_page_tells_how_quiet_it_was_and_how_all_were_warmed_up(results: Results) -> None:
+    assert "Nobody looked whether the machine was quiet." in page(results)
+    results.keep("produce-1kb", "kafka", 1, {"mb_per_s": 70.0, "elsewhere_cores": 0.12})
+    results.keep_warm_up("kafka", {"how": "1 KB", "curve": [[0.3, 40.0], [0.6, 55.0]]})
+    results.keep_warm_up("nats", {"how": "3,000 single records", "curve": []})
+    text = page(results)
+    assert "0.12 (once)." in text
+    assert "- **kafka-1**: 1 KB. MB/s: 40, 55." in text
+    assert "- **nats-1**: 3,000 single records." in text
+
+
+def test_the_page_shows_only_plots_that_are_there(results: Results, tmp_path: Path) -> None:
+    (tmp_path / "latency.svg").write_text("<svg/>")
+    assert plot_list(tmp_path) == "![time to the acknowledgement by rate](latency.svg)"
+    assert "(latency.svg)" in page(results, plot_list(tmp_path))
 
 
 def test_two_runs_are_compared_where_both_have_figures(results: Results, tmp_path: Path) -> None:

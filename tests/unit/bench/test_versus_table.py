@@ -40,8 +40,7 @@ def test_every_variant_has_its_peer_and_its_baseline(name: str) -> None:
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: f"{goal.workload}-{goal.figure}")
 def test_every_goal_is_measured_by_a_row_that_is_run_for_the_goals(goal: Goal) -> None:
-    row = WORKLOADS[goal.workload]
-    assert "goals" in row.sets
+    (row,) = [row for row in chosen(["goals"]) if row.name == goal.workload]
     assert goal.ours in row.variants
     assert goal.theirs is None or goal.theirs in row.variants
     assert (goal.at_least is None) is not (goal.at_most is None)
@@ -64,6 +63,32 @@ def test_some_variants_of_a_row_are_chosen() -> None:
     assert row.variants == ("ottla-pagecache", "kafka")
     with pytest.raises(SystemExit, match="consume-warm is not measured for nats"):
         chosen(["consume-warm:nats"])
+
+
+def test_for_the_goals_only_what_they_name_is_measured_and_what_it_is_compared_with() -> None:
+    rows = {row.name: row.variants for row in chosen(["goals"])}
+    assert rows["produce-100b"] == ("ottla-pagecache", "kafka")
+    # Kafka is not named, and is up anyway: that it is saturated should be seen.
+    assert rows["ack-1000"] == ("ottla-fsync", "kafka-flush", "nats-sync")
+    # It would have to be started for it.
+    assert rows["partitions-5000"] == ("ottla-pagecache",)
+    assert "restart-5gb" not in rows
+
+
+def test_a_turn_of_minutes_has_fewer_rounds() -> None:
+    found = turns_of(chosen(["restart-5gb"]), 5, lambda name: name == "kafka", lambda _: False)
+    assert [turn.number for turn in found] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_part_of_a_row_is_small_and_still_whole(row: Workload) -> None:
+    part = row.part(0.001)
+    assert part.name == row.name
+    assert row.part(1.0) is row
+    if row.records:
+        assert 0 < part.records <= max(row.records // 10, 1000 * row.clients, row.rate // 2)
+        assert row.rate or part.records % (1000 * row.clients) == 0
+    assert part.partitions <= row.partitions
 
 
 def test_an_unknown_row_is_told_with_those_that_there_are() -> None:

@@ -1,0 +1,153 @@
+"""Turns that fail are kept with their reason, and the others are taken; a signal ends all of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bench.peers.peer import Peer
+from bench.peers.table import VARIANTS
+from bench.versus.ending import end_tidily
+from bench.versus.results import Results
+from bench.versus.run import Plan, Run
+from bench.versus.stage import Clusters, Stage, Watch, busy_s
+from bench.versus.workloads import chosen
+
+# Beyond what Linux gives.
+_NO_PID = 2**22 + 1
+_HZ = os.sysconf("SC_CLK_TCK")
+
+
+class FakePeer(Peer):
+    """A system of one process that is not its own."""
+
+    name = "fake"
+    version = "0"
+    settings: Mapping[str, str] = {}
+    bootstrap = ""
+
+    def __init__(self, directory: Path, pid: int = 0) -> None:
+        super().__init__(directory)
+        self.pid = pid
+
+    @property
+    def pids(self) -> Mapping[int, int]:
+        return {1: self.pid}
+
+    def spawn(self) -> None: ...
+    def stop(self) -> None: ...
+    def kill(self, node: int) -> None: ...
+    def end(self) -> None: ...
+
+    def is_ready(self) -> bool:
+        return True
+
+    def data_dir(self, node: int) -> Path:
+        return self.directory / str(node)
+
+
+class FailingClusters(Clusters):
+    """Every cluster fails before it is there, with errors of others."""
+
+    def __init__(self, directory: Path, error: Exception | None) -> None:
+        super().__init__(directory)
+        self._error = error
+
+    @contextmanager
+    def alone(self, variant: str) -> Iterator[Stage | None]:
+        if self._error is not None:
+            raise self._error
+        yield None
+
+
+class UnremovedStage(Stage):
+    """A stage whose cluster does not answer any more."""
+
+    def make(self, name: str, partitions: int, first: int = 1) -> float:
+        return 0.0
+
+    def remove(self, name: str) -> None:
+        raise AssertionError(f"{name} of a cluster that may be dead was removed")
+
+
+def _plan(*only: str) -> Plan:
+    return Plan(chosen(only), rounds=1, variants=[], warm_gb=0, budget_s=None)
+
+
+@pytest.mark.parametrize(
+    "error", [subprocess.TimeoutExpired(["java"], 90), RuntimeError("x" * 9000), KeyError("VmRSS")]
+)
+def test_a_turn_that_fails_in_any_way_is_kept_and_the_next_is_taken(
+    tmp_path: Path, error: Exception
+) -> None:
+    results = Results(tmp_path / "run")
+    clusters = FailingClusters(tmp_path, error)
+    assert not Run(_plan("start"), results, clusters).take()
+    failures = results.failures()
+    assert set(failures) == {"start ottla-fsync-1", "start kafka-1", "start nats-1"}
+    assert all(why.startswith(type(error).__name__) for why in failures.values())
+    assert all(len(why) <= 300 for why in failures.values())
+
+
+def test_the_topic_of_a_turn_that_failed_is_left_to_its_cluster(tmp_path: Path) -> None:
+    stage = UnremovedStage(VARIANTS["kafka"], FakePeer(tmp_path), [])
+    with pytest.raises(RuntimeError, match="first"), stage.topic(1):
+        raise RuntimeError("first")
+
+
+def test_even_a_short_turn_has_its_memory_read(tmp_path: Path) -> None:
+    with Watch(FakePeer(tmp_path, os.getpid()), []) as watch:
+        pass
+    assert watch.rss_peak_mb > 1
+
+
+def test_a_machine_is_busy_with_all_but_waiting() -> None:
+    # user nice system idle iowait irq softirq steal guest guest_nice
+    assert busy_s("cpu  100 20 30 9000 500 1 2 47 7 7\ncpu0 1 2 3") == pytest.approx(200 / _HZ)
+
+
+def test_what_is_spent_elsewhere_is_what_nobody_of_us_spent(tmp_path: Path) -> None:
+    watch = Watch(FakePeer(tmp_path), [])
+    watch.seconds, watch.busy_s, watch.own_cpu_s = 10.0, 15.0, 0.5
+    watch.cpu_s, watch.others_cpu_s = 8.0, 0.5
+    assert watch.elsewhere_cores(drivers_cpu_s=4.0) == pytest.approx(0.2)
+    # Clocks of the kernel tick a hundred times a second.
+    assert watch.elsewhere_cores(drivers_cpu_s=6.1) == 0.0
+
+
+def test_a_node_that_is_gone_does_not_hide_why_the_turn_failed(tmp_path: Path) -> None:
+    peer = FakePeer(tmp_path, os.getpid())
+    with pytest.raises(RuntimeError, match="why"), Watch(peer, []):
+        _die(peer)
+
+
+def _die(peer: FakePeer) -> None:
+    peer.pid = _NO_PID
+    raise RuntimeError("why")
+
+
+def test_a_signal_leaves_every_block_and_a_second_one_does_not_disturb() -> None:
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    left = list[str]()
+    try:
+        end_tidily()
+        with pytest.raises(SystemExit, match="asked to end"):
+            _interrupted_twice(left)
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    assert left == ["tidied"]
+
+
+def _interrupted_twice(left: list[str]) -> None:
+    try:
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.raise_signal(signal.SIGTERM)
+        left.append("tidied")
