@@ -140,6 +140,9 @@ def _consumer(options: Options, **more: Any) -> Consumer:
             "queued.min.messages": 1_000_000,
             "queued.max.messages.kbytes": _QUEUE_BYTES_MAX >> 10,
             "fetch.queue.backoff.ms": 1,
+            # A fetch for some of its partitions that waits at a broker keeps librdkafka from asking
+            # for the others, or for what was assigned since: half a second, by chance.
+            "fetch.wait.max.ms": 20,
             "fetch.message.max.bytes": 1 << 20,
             "error_cb": _complain,
             **more,

@@ -14,7 +14,9 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def end_tidily() -> None:
     """Have these signals raise `SystemExit` in the main thread from now on."""
     for one in _SIGNALS:
-        signal.signal(one, _end)
+        # Who was started with `nohup` goes on when its terminal goes.
+        if signal.getsignal(one) is not signal.SIG_IGN:
+            signal.signal(one, _end)
 
 
 def _end(*_: object) -> None:

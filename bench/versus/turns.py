@@ -87,7 +87,7 @@ def consume(stage: Stage, row: Workload) -> Figures:
         written(stage, row, topic)
         # What is not on disk yet would be written while it is read, and cannot leave the cache.
         settle(stage.peer, topic, leave=row.is_cold)
-        options = _options(stage, row, topic, count=row.records, warm_count=30_000)
+        options = _options(stage, row, topic, count=row.records, warm_count=row.warm_records)
         with Drivers(row.seconds_max) as drivers:
             drivers.add(stage.driver, "consume", options)
             drivers.wait_ready()

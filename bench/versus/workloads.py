@@ -41,6 +41,7 @@ Direction = Literal["more", "less"]
 
 # Records that a driver hands over at once.
 _PER_CALL: Final = 1000
+_WARM_RECORDS: Final = 30_000
 PAGECACHE: Final = ("ottla-pagecache", "kafka")
 FSYNC: Final = ("ottla-fsync", "kafka-flush")
 BOTH: Final = ("ottla-pagecache", "kafka", "ottla-fsync", "kafka-flush")
@@ -87,6 +88,11 @@ class Workload:
     @property
     def payload_bytes(self) -> int:
         return self.size * self.records
+
+    @property
+    def warm_records(self) -> int:
+        """Return how many are read before the clock starts: no more than there are."""
+        return min(_WARM_RECORDS, self.records)
 
     def part(self, share: float) -> Workload:
         """Return the same with fewer records and partitions: to see that it works, and no more."""

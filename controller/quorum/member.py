@@ -13,6 +13,8 @@ M1  every call is answered exactly once
 M2  after an error that is not a command's own fault the member is halted: it says nothing to
     anybody and takes nothing in, until its process starts anew
 M3  what only a voter may say, only a voter says (B1); who may not acknowledge says that it is there
+M4  a leader that was not at work for longer than a majority may be silent leads no more, before it
+    takes anything in: answers that lay in its sockets meanwhile say nothing of now (rule 13)
 """
 
 from __future__ import annotations
@@ -123,6 +125,8 @@ class QuorumMember:
             new_stream=lambda: f"{dice.getrandbits(128):032x}",
         )
         self._last_heard: tuple[int, int] | None = None
+        # When it was last at work (M4).
+        self._awake_ms = now_ms()
         self._pre = PreElection(
             voters=len(membership.voters), patience_ms=timing.election_min_ms, now_ms=now_ms()
         )
@@ -212,7 +216,7 @@ class QuorumMember:
             admitted=self._journal.admissions.newest,
             trouble=None if self._halted is not None else self._joiners.trouble(self._raft.leader),
             last_heard=self._last_heard,
-            at_ms=self._now_ms(),
+            at_ms=self._awake_ms,
         )
 
     # ── Its owner's side ──────────────────────────────────────────────────────────────────────
@@ -220,6 +224,7 @@ class QuorumMember:
     def tick(self) -> None:
         """Do what is due. Raises what halted it, once; later ticks raise `StorageError`."""
         with self._halting():
+            self._note_sleep()
             self._expire()
             self._consider_standing()
             self._append_waiting()
@@ -234,6 +239,16 @@ class QuorumMember:
             self._compact_if_due()
         self._answer()
 
+    def _note_sleep(self) -> None:
+        """Take note that it is at work; lead no more if it was not for long (M4)."""
+        now_ms = self._now_ms()
+        slept_ms, self._awake_ms = now_ms - self._awake_ms, now_ms
+        is_alone = len(self._journal.membership.voters) == 1
+        if slept_ms > self._timing.election_max_ms and self._raft.leads and not is_alone:
+            self._raft.step_down(self._raft.term)
+            # Whoever led before this member has had no reason to speak since.
+            self._last_heard = None
+
     def halt(self, sentence: str) -> None:
         """Stop for good, and tell everybody who waits."""
         if self._halted is None:
@@ -243,6 +258,7 @@ class QuorumMember:
     def receive(self, envelope: Envelope, *, verified_as: int | None = None) -> Drop | None:
         """Take in an envelope, or return why not."""
         with self._halting():
+            self._note_sleep()
             message = self._inbox.admit(envelope, self._view(), verified_as=verified_as)
             if isinstance(message, Drop):
                 self.drops[message] += 1

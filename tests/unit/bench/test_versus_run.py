@@ -145,6 +145,18 @@ def test_a_signal_leaves_every_block_and_a_second_one_does_not_disturb() -> None
     assert left == ["tidied"]
 
 
+def test_who_was_told_to_outlive_its_terminal_does() -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {one: signal.getsignal(one) for one in numbers}
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        end_tidily()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
 def _interrupted_twice(left: list[str]) -> None:
     try:
         signal.raise_signal(signal.SIGINT)

@@ -91,6 +91,12 @@ def test_a_part_of_a_row_is_small_and_still_whole(row: Workload) -> None:
     assert part.partitions <= row.partitions
 
 
+def test_no_more_is_read_to_warm_up_than_was_written() -> None:
+    row = WORKLOADS["consume-warm"]
+    assert row.warm_records == 30_000
+    assert row.part(0.02).warm_records == row.part(0.02).records == 8000
+
+
 def test_an_unknown_row_is_told_with_those_that_there_are() -> None:
     with pytest.raises(SystemExit, match=r"there is no workload speed: .*produce-1kb"):
         chosen(["speed"])

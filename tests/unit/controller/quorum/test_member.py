@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 
 from ottla.controller.quorum.member import Compaction
@@ -16,7 +18,7 @@ from ottla.proto.errors import StorageError
 from ottla.replication.storage.faults import FaultPlan, FaultRule, FaultyStore, Power
 from ottla.replication.storage.memory import MemoryStateStore
 from tests.hazards.ours import Ours, append, entries
-from tests.unit.controller.quorum.cluster import Cluster, open_journal, voter
+from tests.unit.controller.quorum.cluster import STEP_MS, Cluster, open_journal, voter
 
 
 def test_a_member_that_is_joining_catches_up_and_counts_for_nothing() -> None:
@@ -164,6 +166,60 @@ def test_a_leader_that_steps_down_forgets_whom_it_heard_before() -> None:
     member = cluster.members[following]
     cluster.run_until(lambda: member.status().role is not Role.LEADER)
     assert member.status().last_heard is None
+
+
+def _asleep(cluster: Cluster, leader: int, for_ms: int) -> None:
+    """Let the others live on without the leader; what they answered it before waits for it."""
+    while not all(len(cluster.network.queues[peer, leader]) for peer in {1, 2, 3} - {leader}):
+        cluster.now_ms += 1
+        for member in cluster.members.values():
+            member.tick()
+        for peer in sorted({1, 2, 3} - {leader}):
+            cluster.network.deliver(leader, peer)
+    for _ in range(for_ms // STEP_MS):
+        cluster.now_ms += STEP_MS
+        for peer in sorted({1, 2, 3} - {leader}):
+            cluster.members[peer].tick()
+        for peer, other in permutations(sorted({1, 2, 3} - {leader})):
+            cluster.network.deliver(peer, other)
+
+
+def test_m4_answers_that_waited_while_a_leader_slept_do_not_make_it_one() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect()
+    old = cluster.members[leader]
+    _asleep(cluster, leader, 5_000)
+    assert any(n != leader for n in cluster.leaders())
+    # It wakes up, and what it finds first was said before it fell asleep.
+    for peer in sorted({1, 2, 3} - {leader}):
+        cluster.network.deliver(peer, leader, 1)
+        assert old.status().role is not Role.LEADER
+    old.tick()
+    assert old.status().role is not Role.LEADER
+    assert old.leader != leader
+
+
+def test_m4_until_it_was_at_work_again_its_status_is_of_before_it_slept() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect()
+    before_ms = cluster.members[leader].status().at_ms
+    cluster.now_ms += 5_000
+    assert cluster.members[leader].status().at_ms == before_ms
+
+
+def test_m4_a_leader_that_slept_for_a_moment_goes_on_and_so_does_one_that_is_alone() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect()
+    term = cluster.members[leader].status().term
+    _asleep(cluster, leader, 400)
+    cluster.run(2_000)
+    assert cluster.leaders() == [leader]
+    assert cluster.members[leader].status().term == term
+    alone = Cluster(1)
+    assert alone.elect() == 1
+    alone.now_ms += 60_000
+    alone.members[1].tick()
+    assert alone.members[1].status().role is Role.LEADER
 
 
 def test_who_is_ticked_only_when_its_rest_is_over_or_something_came_beats_and_votes_in_time() -> (
