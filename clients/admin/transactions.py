@@ -156,16 +156,18 @@ class Transactions:
             found = await self._describe(prepared.transactional_id)
             if isinstance(found, RequestError) or not _is_kept(found, prepared):
                 raise
-            holder = await self._hold(prepared.transactional_id)
+            holder = await self._hold(prepared)
             await self._complete(holder, commit=commit)
 
-    async def _hold(self, name: str) -> PreparedTransaction:
-        """Take over what is open under an id, without ending it; return by whom it is decided."""
+    async def _hold(self, prepared: PreparedTransaction) -> PreparedTransaction:
+        """Take it over without ending it, if it is still what is open; return who decides it."""
+        name, named = prepared.transactional_id, (prepared.producer_id, prepared.epoch)
         fields = {
             "transactional_id": name,
             "transaction_timeout": TERMINATED_TIMEOUT_MS,
-            "producer_id": -1,
-            "producer_epoch": -1,
+            # By its own name: meanwhile it may have been decided, and another one have begun.
+            "producer_id": prepared.producer_id,
+            "producer_epoch": prepared.epoch,
             "enable2_pc": True,
             "keep_prepared_txn": True,
         }
@@ -177,6 +179,11 @@ class Transactions:
             refusal = refusal_of(answer)
             if refusal is not None:
                 raise refusal
+            if (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) != named:
+                raise RequestError(
+                    ErrorCode.PRODUCER_FENCED,
+                    f"{prepared} is not open any more: somebody else has decided it.",
+                )
             return PreparedTransaction(name, answer.producer_id, answer.producer_epoch)
 
         held: PreparedTransaction = await self._asker.patiently(once, is_transient)

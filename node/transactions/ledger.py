@@ -284,7 +284,7 @@ class Ledger:
             self._changed(name)
 
         one.begin(one.value)
-        if not self._write(name, None, apply, lambda code: None):
+        if self._write(name, None, apply, lambda code: None) is not None:
             one.give_up()
 
     # ── The log ───────────────────────────────────────────────────────────────────────────────
@@ -308,12 +308,15 @@ class Ledger:
             self._changed(name)
             self._go_on(one)
 
-        if self._write(name, encode_value(value), apply, told):
+        refusal = self._write(name, encode_value(value), apply, told)
+        if refusal is None:
             return True
         one.give_up()
         if one.is_new and self.transactions.get(name) is one:
             del self.transactions[name]
         self._changed(name)
+        # Last: whoever is told may write again, and the id must be free for that.
+        told(refusal)
         return False
 
     def _write(
@@ -322,13 +325,13 @@ class Ledger:
         data: bytes | None,
         apply: Callable[[], None],
         told: Callable[[ErrorCode | None], None],
-    ) -> bool:
+    ) -> ErrorCode | None:
+        """Return why it is not in the log, and nobody is told; None if it is."""
         replica = self.replica
         try:
             end = self._append(name, data)
         except (RequestError, StorageError) as error:
-            told(as_group_error(code_of(error)))
-            return False
+            return as_group_error(code_of(error))
 
         def again(write: Write) -> None:
             if self.is_led:
@@ -337,7 +340,7 @@ class Ledger:
         write = Write(apply, told, partial(self._world.require_standing, replica), again)
         write.wait()
         self._told_of(write, replica.when_committed(end, write))
-        return True
+        return None
 
     def _told_of(self, write: Write, outcome: ErrorCode | None) -> None:
         if outcome is ErrorCode.NONE:

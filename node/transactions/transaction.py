@@ -139,11 +139,23 @@ class Transaction:
         if value.state.is_decided:
             return _BUSY
         if value.state is State.ONGOING:
+            if wish.expected is not None and not self._may_end(wish, wish.expected):
+                return _FENCED
             if wish.keeps_prepared:
                 return self._keep(wish, now_ms, fresh)
             # The producer asks again; when the abort is complete, its epoch is a new one.
             return WriteValue(self._fenced(now_ms), _BUSY)
         return self._given(wish, now_ms, fresh)
+
+    def _may_end(self, wish: Init, expected: tuple[int, int]) -> bool:
+        """Whether who says that it had this id and epoch may end or keep what is open now (T2).
+
+        Somebody who was fenced, or whose request comes late, must not: here we are stricter than
+        Kafka. To keep it, one may name the transaction itself as well as who holds it.
+        """
+        value = self.value
+        is_named = expected == (value.producer_id, value.producer_epoch)
+        return expected == value.holder or (wish.keeps_prepared and is_named)
 
     @property
     def _waits(self) -> bool:

@@ -259,6 +259,36 @@ def test_an_id_is_complete_when_the_last_marker_is_told() -> None:
     run(story)
 
 
+@pytest.mark.parametrize("why", ["too few in sync", "no standing", "the log is full"])
+def test_the_last_page_is_tried_until_the_log_takes_it(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_module, "_AGAIN_S", 0.001)
+
+    async def story(office: Office) -> None:
+        await office.loaded()
+        await office.synced(office.init())
+        await office.synced(office.add())
+        await office.synced(office.end())
+        one = office.ledger.transactions["x"]
+        one.marked([P])
+        office.books.need_replicas(2 if why == "too few in sync" else 1)
+        office.has_standing = why != "no standing"
+        office.limit_records(10 if why == "the log is full" else 1 << 20)
+        office.ledger.complete(one)
+        await asyncio.sleep(0.01)
+        assert one.value.state.is_decided
+        office.books.need_replicas(1)
+        office.has_standing = True
+        office.limit_records(1 << 20)
+        while one.value.state.is_decided:
+            await asyncio.sleep(0.001)
+            office.books.disk.sync()
+        assert await office.synced(office.init()) == Told(7, 2)
+
+    run(story)
+
+
 def test_a_stranger_who_ends_what_is_not_there_is_refused() -> None:
     async def story(office: Office) -> None:
         await office.loaded()

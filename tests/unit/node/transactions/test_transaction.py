@@ -318,6 +318,48 @@ def test_a_successor_that_does_not_keep_it_aborts_it() -> None:
     assert carried_out(one, one.init(WISH, NOW)) == Told(7, 4)
 
 
+def taken_over() -> Transaction:
+    """Return one of producer (7, 0) that (7, 1) has taken over, and that waits for ever."""
+    one = ongoing(epoch=1)
+    one.value = replace(one.value, timeout_ms=FOR_EVER_MS, last_producer_epoch=0)
+    return one
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_t2_who_was_fenced_ends_nothing_and_takes_nothing_over(keeps: bool) -> None:
+    one = taken_over()
+    timeout_ms = FOR_EVER_MS if keeps else 100
+    late = Init(timeout_ms=timeout_ms, expected=(7, 0), keeps_prepared=keeps)
+    assert one.init(late, NOW) == FENCED
+    assert ended(one, is_commit=True) == Told(7, 2)
+
+
+def test_t2_a_request_that_comes_late_does_not_end_the_next_transaction() -> None:
+    one = held()
+    asked = Init(timeout_ms=100, expected=(7, 0))
+    assert carried_out(one, one.init(asked, NOW)) == Told(7, 1)
+    assert carried_out(one, one.add(7, 1, frozenset({P}), NOW, NEW_CLIENT)) == Told()
+    assert one.init(asked, NOW) == FENCED
+    assert one.value.state is State.ONGOING
+
+
+def test_its_own_producer_may_end_it_by_asking_for_the_id() -> None:
+    one = ongoing()
+    assert carried_out(one, one.init(Init(timeout_ms=100, expected=(7, 0)), NOW)) == CONCURRENT
+    assert one.value.state is State.PREPARE_ABORT
+
+
+def test_who_names_the_transaction_itself_may_keep_it_whoever_holds_it_now() -> None:
+    one = taken_over()
+    assert carried_out(one, one.init(PATIENT, NOW)) == Told(7, 2, (7, 1))
+    named = replace(PATIENT, expected=(7, 1))
+    assert carried_out(one, one.init(named, NOW)) == Told(7, 3, (7, 1))
+    # It has to be the one that is open, and nobody ends it by that name.
+    assert one.init(replace(PATIENT, expected=(7, 0)), NOW) == FENCED
+    assert one.init(Init(timeout_ms=100, expected=(7, 1)), NOW) == FENCED
+    assert one.init(Init(timeout_ms=100, expected=(7, 2)), NOW) == FENCED
+
+
 def test_keeping_what_is_not_there_is_beginning_anew() -> None:
     one = held()
     assert carried_out(one, one.init(PATIENT, NOW)) == Told(7, 1)

@@ -106,8 +106,11 @@ class Office(RuleBasedStateMachine):
         token = data.draw(st.sampled_from(self.tokens)) if says else None
         wish = self._wish(expected=token, keeps_prepared=keeps and self.is_patient)
         # One that asks again with what it was before gets the same answer: no model of that here.
-        if token is None or token == self.tokens[-1]:
-            self._ask(lambda fresh: self.one.init(wish, self.now_ms, fresh), "init", None)
+        # But whatever is open, it does not touch (T2).
+        if token is None or token == self.tokens[-1] or self.one.value.state is State.ONGOING:
+            # To keep what is open one may name it, whoever holds it.
+            who = None if wish.keeps_prepared else token
+            self._ask(lambda fresh: self.one.init(wish, self.now_ms, fresh), "init", who)
 
     @rule(data=st.data(), place=st.sampled_from(PLACES))
     def somebody_adds(self, data: Any, place: tuple[str, int]) -> None:
