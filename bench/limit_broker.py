@@ -61,8 +61,8 @@ class Partition:
     offsets: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
 
-    def append(self, records: memoryview) -> int:
-        """Check, stamp in place and write the batches; return the first offset."""
+    def append(self, records: memoryview, *, stamp: bool = True) -> int:
+        """Check, stamp in place unless that was done, and write the batches; return the offset."""
         first = self.end_offset
         at, size = 0, len(records)
         while at < size:
@@ -72,7 +72,10 @@ class Partition:
                 raise ValueError("a batch arrived damaged")
             self.offsets.append(self.end_offset)
             self.positions.append(self.size + at)
-            _I64.pack_into(records, at, self.end_offset)
+            if stamp:
+                _I64.pack_into(records, at, self.end_offset)
+            elif _I64.unpack_from(records, at) != (self.end_offset,):
+                raise ValueError("a batch that is not the next one")
             self.end_offset += last_delta + 1
             at = end
         os.writev(self.fd, [records])
@@ -112,6 +115,14 @@ class Store:
             partitions = [Partition(os.open(path, flags, 0o640)) for path in paths]
             self.topics[name] = partitions
         return partitions
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether an append is not answered at once."""
+        return self.fsync
+
+    def append(self, partition: Partition, records: memoryview) -> int:
+        return partition.append(records)
 
     def when_held(self, fds: list[int], answer: Callable[[], None]) -> None:
         self._dirty.update(fds)
@@ -306,13 +317,13 @@ class Connection(asyncio.BufferedProtocol):
             for _ in range(count):
                 index = reader.int32()
                 partition = partitions[index]
-                first = partition.append(reader.view())
+                first = self._store.append(partition, reader.view())
                 fds.append(partition.fd)
                 body.append(_PRODUCED.pack(index, 0, first, -1, 0))
         if acks == 0:
             return
         answer = _framed(correlation_id, *body, _I32.pack(0))
-        if self._store.fsync:
+        if self._store.must_wait:
             self._store.when_held(fds, lambda: self._out.send(answer))
         else:
             self._out.send(answer)
@@ -379,9 +390,8 @@ def _api_versions(version: int) -> bytes:
     return _I16.pack(error) + _I32.pack(len(rows)) + b"".join(rows)
 
 
-async def serve(directory: str, port: int, partition_count: int, *, fsync: bool) -> None:
+async def serve(store: Store, directory: str, port: int) -> None:
     """Listen, and leave the address where the node leaves its own."""
-    store = Store(directory, partition_count, fsync=fsync)
     listening = socket.create_server(("127.0.0.1", port), backlog=128)
     address = listening.getsockname()
     loop = asyncio.get_running_loop()
@@ -404,7 +414,8 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=4, help="of every topic")
     parser.add_argument("--fsync", action="store_true", help="answer when the disk has it")
     options = parser.parse_args()
-    asyncio.run(serve(options.dir, options.port, options.partitions, fsync=options.fsync))
+    store = Store(options.dir, options.partitions, fsync=options.fsync)
+    asyncio.run(serve(store, options.dir, options.port))
 
 
 if __name__ == "__main__":

@@ -87,6 +87,11 @@ def limit_command(directory: Path, durability: Durability) -> list[str]:
     return [*command, "--fsync"] if durability == "fsync" else command
 
 
+def bare_command(directory: Path, durability: Durability) -> list[str]:
+    command = [sys.executable, "-m", "bench.bare_replication", "--dir", str(directory)]
+    return [*command, "--fsync"] if durability == "fsync" else command
+
+
 def node_command(directory: Path, durability: Durability) -> list[str]:
     settings = {
         "log.dirs": str(directory),

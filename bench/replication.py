@@ -187,8 +187,9 @@ async def sides_of(
             other = await stack.enter_async_context(started(directory / "beside", tree=beside))
             sides.append(ClusterSide("RF 3, other tree", other, NODES))
         sides.append(ClusterSide("RF 1", cluster, 1))
+        bare = LimitSide(directory, bare=True)
         limit: list[Side] = [LimitSide(directory)] if plan.with_limit else []
-        yield [*sides, *limit], sides
+        yield [*sides, bare, *limit], [*sides, bare]
 
 
 async def measure(directory: Path, plan: Plan, given: argparse.Namespace) -> dict[str, object]:

@@ -3,6 +3,7 @@
     side         what takes the load
     RF 3         three copies, two of which must hold a record before it is acknowledged
     RF 1         the same cluster, one copy: what is left is what replication costs
+    bare         the hot path of RF 3 alone (`bare_replication.py`): what the promises cost
     limit        a loop that keeps no promise (`limit_broker.py`): what the driver can do
 
 E1  every record of a turn was acknowledged, and all of them were read back
@@ -19,11 +20,13 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from filecmp import cmp
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, Protocol
 
-from bench.node_servers import TOP, Durability, Server, limit_command, running
+from bench.measure import warm_memory
+from bench.node_servers import TOP, Durability, bare_command, limit_command, running
 from bench.replication_cluster import Cluster, CpuTime, MemoryPeak, cpu_of
 
 MIN_IN_SYNC: Final = 2
@@ -167,22 +170,35 @@ def _with_note(turn: Turn) -> Turn:
 
 
 class LimitSide:
-    """A new limit broker in an empty directory for every turn."""
+    """A new limit broker in an empty directory for every turn; or one that has two followers."""
 
-    def __init__(self, directory: Path) -> None:
-        self.name: Final = "limit"
-        self._place: Final = directory / "limit"
+    def __init__(self, directory: Path, *, bare: bool = False) -> None:
+        self.name: Final = "bare" if bare else "limit"
+        self._place: Final = directory / self.name
+        self._command: Final = bare_command if bare else limit_command
 
     async def take(self, load: Load) -> Turn:
-        command = limit_command(self._place, load.durability)
+        command = self._command(self._place, load.durability)
         command += ["--partitions", str(load.partitions)]
         with running(self.name, self._place, command) as server:
-            turn = await self._driven(server, load)
+            pids = [server.process.pid, *self._followers()]
+            if load.rate is None:
+                warm_memory(str(self._place.parent), int(load.megabytes * 1e6) * len(pids))
+            turn = await _measured(pids, server.address, "t", load)
+        self._compare(load.partitions)
         shutil.rmtree(self._place)
         return turn
 
-    async def _driven(self, server: Server, load: Load) -> Turn:
-        return await _measured([server.process.pid], server.address, "t", load)
+    def _compare(self, partitions: int) -> None:
+        """Followers, if there are any, have what the leader has, byte for byte."""
+        for copies in self._place.glob("follower-*"):
+            for number in range(partitions):
+                if not cmp(self._place / f"t-{number}", copies / str(number), shallow=False):
+                    raise SystemExit(f"{self.name}: a copy of partition {number} differs")
+
+    def _followers(self) -> list[int]:
+        told = self._place / "followers"
+        return [int(pid) for pid in told.read_text().split()] if told.exists() else []
 
 
 @dataclass(frozen=True, slots=True)
