@@ -141,7 +141,7 @@ class Answer(NamedTuple):
 def encode_asks(ask: Ask) -> list[bytes]:
     """Return the frames of one ask; only the last of them is a fetch, if it is to be one."""
     claims = ask.claims
-    frames = list[bytes]()
+    frames: list[bytes] = []
     while len(claims) > _CLAIMS_MAX:
         part, claims = claims[:_CLAIMS_MAX], claims[_CLAIMS_MAX:]
         frames.append(_encode_ask(Ask(ask.broker_epoch, ask.answered, False, part, is_last=False)))
@@ -215,7 +215,7 @@ def answer_pieces(answer: Answer) -> list[Buffer]:
     """Return the pieces of the frame, to be joined once: no batch is copied here."""
     ensure(len(answer.parts) <= PARTS_MAX, "an answer has an end", parts=len(answer.parts))
     head = [_ANSWER.pack(_ANSWER_KIND, answer.has_more, answer.number, len(answer.parts))]
-    batches = list[Buffer]()
+    batches: list[Buffer] = []
     for part in answer.parts:
         size = part.size
         head.append(_PART.pack(*part[:9], part.gaps_below, part.held_by_all, part.epoch, size))

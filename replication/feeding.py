@@ -396,7 +396,7 @@ class Feeder:
         return answer_pieces(Answer(self._number, bool(self._said or self._ready), parts))
 
     def _take_said(self) -> list[AnswerPart]:
-        parts = list[AnswerPart]()
+        parts: list[AnswerPart] = []
         for key in tuple(islice(self._said, PARTS_MAX)):
             parts.append(self._said.pop(key))
             feed = self._feeds.get(key)

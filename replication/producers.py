@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.ids import INT32_MAX, NO_SEQUENCE, Offset, ProducerEpoch, ProducerId
 from ottla.proto.records.control import EndMarker, Marker
-from ottla.proto.records.header import BatchHeader
+from ottla.proto.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from ottla.replication.transactions import Aborted, Guard, Transactions
 
 BATCHES_MAX: Final = 5
@@ -34,6 +34,7 @@ BATCHES_MAX: Final = 5
 # every checkpoint; a partition that so many really write to within a day is rare.
 PRODUCERS_MAX: Final = 5000
 NO_COORDINATOR: Final = -1
+_new: Final = tuple.__new__
 
 
 class Placed(NamedTuple):
@@ -105,7 +106,7 @@ class ProducerStates:
         Raises `RequestError` for a batch that is neither a repeat nor the next in line.
         """
         placed = self._check_sequence(header)
-        if placed is None and (header.is_transactional or self.transactions):
+        if placed is None and (header.attributes & TRANSACTIONAL_BIT or self.transactions):
             self._check_transaction(header)
         return placed
 
@@ -154,21 +155,21 @@ class ProducerStates:
         if producer is None:
             # Its records may have been retained away, and it must be able to go on (rule 62).
             return None
+        if header.producer_epoch == producer.epoch:
+            return self._check_in_epoch(producer, header)
         if header.producer_epoch < producer.epoch:
             raise RequestError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Producer {header.producer_id} has epoch {producer.epoch}; "
                 f"this batch is from epoch {header.producer_epoch}.",
             )
-        if header.producer_epoch > producer.epoch:
-            if header.base_sequence != 0:
-                raise RequestError(
-                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"Producer {header.producer_id} begins epoch {header.producer_epoch} with "
-                    f"sequence {header.base_sequence}; a new epoch begins with 0.",
-                )
-            return None
-        return self._check_in_epoch(producer, header)
+        if header.base_sequence != 0:
+            raise RequestError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Producer {header.producer_id} begins epoch {header.producer_epoch} with "
+                f"sequence {header.base_sequence}; a new epoch begins with 0.",
+            )
+        return None
 
     def _check_in_epoch(self, producer: Producer, header: BatchHeader) -> Placed | None:
         batches = producer.batches
@@ -243,17 +244,17 @@ class ProducerStates:
 
         Of a control batch, `marker` is what it says. Returns the transaction that it aborts.
         """
-        if header.producer_id < 0 or (header.is_control and marker is None):
+        # Taken apart once: looking the fields up by name, one by one, is what costs time here.
+        _, _, _, _, _, attributes, _, _, _, producer_id, producer_epoch, _, _ = header
+        if producer_id < 0 or (attributes & CONTROL_BIT and marker is None):
             return None
-        producer = self._producers.get(header.producer_id)
-        if producer is None or producer.epoch != header.producer_epoch:
+        producer = self._producers.get(producer_id)
+        if producer is None or producer.epoch != producer_epoch:
             coordinator_epoch = NO_COORDINATOR if producer is None else producer.coordinator_epoch
-            producer = Producer(
-                ProducerId(header.producer_id), ProducerEpoch(header.producer_epoch), now_ms
-            )
+            producer = Producer(ProducerId(producer_id), ProducerEpoch(producer_epoch), now_ms)
             producer.coordinator_epoch = coordinator_epoch
-            self._producers[header.producer_id] = producer
-        self._producers.move_to_end(header.producer_id)
+            self._producers[producer_id] = producer
+        self._producers.move_to_end(producer_id)
         producer.last_seen_ms = now_ms
         aborted = None
         if marker is not None:
@@ -265,16 +266,12 @@ class ProducerStates:
         return aborted
 
     def _place(self, producer: Producer, header: BatchHeader, base_offset: Offset) -> None:
-        producer.batches.append(
-            Placed(
-                header.base_sequence,
-                header.last_sequence,
-                base_offset,
-                Offset(base_offset + header.last_offset_delta),
-                header.max_timestamp,
-            )
-        )
-        if header.is_transactional:
+        _, _, _, _, _, attributes, delta, _, max_timestamp, _, _, sequence, _ = header
+        last_offset = base_offset + delta
+        # What calling `Placed` does, in half the time.
+        placed = sequence, header.last_sequence, base_offset, last_offset, max_timestamp
+        producer.batches.append(_new(Placed, placed))
+        if attributes & TRANSACTIONAL_BIT:
             self.transactions.wrote(header.producer_id, base_offset)
 
     def _end(self, producer: Producer, offset: Offset, marker: Marker) -> Aborted | None:

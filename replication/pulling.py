@@ -300,7 +300,7 @@ class Puller:
     def _take_claims(self, now_ms: int) -> list[PartitionClaim]:
         """Return what is to be said; cut logs where that comes first."""
         changed, self._changed = self._changed, {}
-        claims = list[PartitionClaim]()
+        claims: list[PartitionClaim] = []
         cut_count = 0
         for followed in changed:
             step = followed.replica.next_step()

@@ -239,7 +239,7 @@ class Fetch:
     def watches_of(
         self, waiting: _Waiting, request: FetchRequest, found: _Found
     ) -> tuple[_Watch, ...]:
-        watches = list[_Watch]()
+        watches: list[_Watch] = []
         parts = iter(found.parts)
         for topic in request.topics:
             name = self._name_of(topic)
@@ -284,13 +284,13 @@ class Fetch:
 
     def find(self, request: FetchRequest) -> _Found:
         left = self._bytes_most(request)
-        topics = list[TopicAnswer]()
-        parts = list[FilePart | None]()
+        topics: list[TopicAnswer] = []
+        parts: list[FilePart | None] = []
         total, has_error = 0, False
         for topic in request.topics:
             image = self._broker.controller.image
             name, unknown = name_of(image, topic.name, topic.topic_id)
-            answers = list[FetchAnswer]()
+            answers: list[FetchAnswer] = []
             topics.append((topic.name, topic.topic_id, answers))
             for wanted in topic.partitions:
                 part: FilePart | None = None
@@ -361,7 +361,7 @@ class Fetch:
     def _refuse(
         self, slot: Slot, head: RequestHead, request: FetchRequest, error: RequestError
     ) -> None:
-        topics = list[TopicAnswer]()
+        topics: list[TopicAnswer] = []
         if error.code not in _SESSION_ERRORS:
             topics = [
                 (

@@ -100,7 +100,7 @@ class Outbox:
             only: bytes | memoryview = parts[0]  # type: ignore[assignment]  # seen by the caller
             sent = sock.send(only)
         else:
-            buffers = list[bytes | memoryview]()
+            buffers: list[bytes | memoryview] = []
             more = 0
             for part in parts:
                 if isinstance(part, FilePart):

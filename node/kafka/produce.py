@@ -126,8 +126,8 @@ class Produce:
         request: ProduceRequest,
         refusals: Refusals = _NO_REFUSALS,
     ) -> None:
-        answers = list[TopicAnswer]()
-        ends = list[tuple[tuple[int, int], Replica, Offset]]()
+        answers: list[TopicAnswer] = []
+        ends: list[tuple[tuple[int, int], Replica, Offset]] = []
         for topic in request.topics:
             self._append_topic(head.api_version, request, topic, answers, ends, refusals)
         if not ends:
@@ -220,7 +220,7 @@ class Produce:
         refusals: Refusals = _NO_REFUSALS,
     ) -> None:
         name, unknown = name_of(self._broker.controller.image, topic.name, topic.topic_id)
-        partitions = list[PartitionAnswer]()
+        partitions: list[PartitionAnswer] = []
         number = len(answers)
         answers.append((topic.name, topic.topic_id, partitions))
         metrics = None if name is None else self.metrics.topic(name)
@@ -311,7 +311,7 @@ class Produce:
         request: ProduceRequest,
         refusals: Refusals = _NO_REFUSALS,
     ) -> None:
-        answers = list[TopicAnswer]()
+        answers: list[TopicAnswer] = []
         for topic in request.topics:
             self._append_topic(version, request, topic, answers, [], refusals)
         self._count_errors(answers)
@@ -356,7 +356,7 @@ class Produce:
 
     def _tell_leaders(self, answers: list[TopicAnswer], listener: str) -> list[Endpoint]:
         """Write into refusals who leads instead, and return where that is (KIP-951)."""
-        leaders = list[BrokerId]()
+        leaders: list[BrokerId] = []
         for given_name, topic_id, partitions in answers:
             for place, answer in enumerate(partitions):
                 if answer.error == ErrorCode.NOT_LEADER_OR_FOLLOWER:

@@ -53,6 +53,8 @@ from ottla.proto.records.record import Record
 # Up to here Kafka reads before it knows the format; a message of magic 0 has at least 14 bytes.
 _MAGIC_END: Final = 17
 _LEGACY_LENGTH_MIN: Final = 14
+# A member of an enum that is looked up by name costs as much as a comparison of three numbers.
+_CREATE_TIME: Final = TimestampType.CREATE_TIME
 # What only the leader and the cleaner may set, and what needs a producer id.
 _QUESTIONABLE_BITS: Final = (
     CONTROL_BIT | DELETE_HORIZON_BIT | TRANSACTIONAL_BIT | TIMESTAMP_TYPE_BIT
@@ -84,7 +86,7 @@ def validate_produced(
     header = read_header(batch)
     # Taken apart once: looking the fields up by name, one by one, is what costs time here.
     (base_offset, length, _, magic, told_crc, attributes, delta, base_ms, max_ms, producer_id,
-     _, _, count) = header  # fmt: skip
+     producer_epoch, sequence, count) = header  # fmt: skip
     if length != size - LENGTH_END or magic != MAGIC:
         raise _not_one_batch(batch)
     if base_offset != 0:
@@ -100,9 +102,9 @@ def validate_produced(
         )
     # The usual batch passes with one look; any other is asked question by question.
     fits = 0 < count == delta + 1 and count * RECORD_SIZE_MIN <= size - HEADER_SIZE
-    if not fits or attributes or producer_id >= 0:
+    if not fits or attributes or (producer_id >= 0 and (sequence < 0 or producer_epoch < 0)):
         _require_from_client(header, size)
-    if limits.timestamp_type is TimestampType.CREATE_TIME and not (
+    if limits.timestamp_type is _CREATE_TIME and not (
         0 <= base_ms <= max_ms
         and now_ms - base_ms <= limits.timestamp_before_max_ms
         and max_ms - now_ms <= limits.timestamp_after_max_ms

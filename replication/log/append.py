@@ -157,7 +157,8 @@ def append_as_leader(
     if epoch != log.epochs.latest:
         ensure(False, "an epoch is assigned before it is used", epoch=epoch)
     run = Run(log, now_ms, tail)
-    answers = list[Appended | RequestError]()
+    # Not `list[…]()`: making that type anew for each append would take a fifth of its time.
+    answers: list[Appended | RequestError] = []
     for batch in batches:
         try:
             answers.append(_place(log, run, batch, epoch, now_ms))

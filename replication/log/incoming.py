@@ -35,7 +35,7 @@ def checked_headers(
     compaction leaves. Without a leader epoch, batches may be of any.
     """
     latest = INT32_MAX if leader_epoch is None else leader_epoch
-    headers = list[BatchHeader]()
+    headers: list[BatchHeader] = []
     position = 0
     while len(batches) - position >= HEADER_SIZE:
         length = read_batch_length(batches, position)

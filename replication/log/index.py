@@ -24,11 +24,13 @@ from ottla.replication.log.handles import is_shortage
 from ottla.replication.storage.ports import File, Files
 
 _PAGE: Final = 4096
+# Below every key.
+_NO_KEY: Final = -(2**63) - 1
 # By so many entries a guess may be wrong, and still save half of a search.
 _NEAR: Final = 4
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
-# Makes an `Entry` in half the time: there is one for nearly every batch and every fetch.
+# Makes an `Entry` in half the time: there is one for every fetch.
 _new: Final = tuple.__new__
 
 
@@ -48,6 +50,7 @@ class SparseIndex:
         self._files: Final = files
         self.path = path
         self._entry: Final = entry
+        self._pack: Final = entry.pack
         self._bytes_max: Final = bytes_max
         # Bytes of whole entries in the file. What the file holds beyond is not ours.
         self._saved = saved_bytes - saved_bytes % entry.size
@@ -56,8 +59,8 @@ class SparseIndex:
         # How many more entries fit.
         self.room = (bytes_max - self._saved) // entry.size
         self._view: memoryview | None = None
-        self._last: Entry | None = None
-        self._last_known = self._saved == 0
+        # None: to be looked up. The key alone, and no `Entry`: nearly every batch has one.
+        self._last_key: int | None = None if self._saved else _NO_KEY
 
     def __len__(self) -> int:
         return (self._saved + len(self._tail)) // self._entry.size
@@ -68,23 +71,26 @@ class SparseIndex:
 
     @property
     def last(self) -> Entry | None:
-        if not self._last_known:
-            self._last = self.entry_at(len(self) - 1) if len(self) else None
-            self._last_known = True
-        return self._last
+        last = self.entry_at(len(self) - 1) if len(self) else None
+        # Whoever loads or cuts an index asks: `append` must not have to open the file for it.
+        self._last_key = last.key if last else _NO_KEY
+        return last
 
     def append(self, key: int, value: int) -> None:
-        last = self._last if self._last_known else self.last
-        if last is not None and key <= last.key:
-            ensure(False, "index keys grow", key=key, last=last, path=self.path)
+        last_key = self._last_key
+        if last_key is None:
+            last_key = last.key if (last := self.last) else _NO_KEY
+        if key <= last_key:
+            ensure(False, "index keys grow", key=key, last=self.last, path=self.path)
+        tail = self._tail
         try:
-            self._tail += self._entry.pack(key, value)
+            tail += self._pack(key, value)
         except struct.error as error:
             # Offsets in the batches that no segment can have.
             raise CorruptionError(f"{self.path}: no entry for {key}, {value}: {error}") from error
-        self._last = _new(Entry, (key, value))
+        self._last_key = key
         self.room -= 1
-        if len(self._tail) >= _PAGE:
+        if len(tail) >= _PAGE:
             self._save_if_it_opens()
 
     def _save_if_it_opens(self) -> None:
@@ -141,7 +147,7 @@ class SparseIndex:
         ensure(
             0 <= keep_count <= len(self), "an index is only cut", count=keep_count, has=len(self)
         )
-        self._last_known = False
+        self._last_key = None
         self.room += len(self) - keep_count
         keep_bytes = keep_count * self._entry.size
         if keep_bytes >= self._saved:

@@ -30,7 +30,7 @@ from ottla.replication.log.files import (
     segment_stem,
 )
 from ottla.replication.log.handles import Handles
-from ottla.replication.log.index import Entry, last_value_in
+from ottla.replication.log.index import Entry, SparseIndex, last_value_in
 from ottla.replication.log.index_pair import Indexes
 from ottla.replication.log.scan import At, batch_at, walk
 from ottla.replication.log.state import Trusted
@@ -99,7 +99,7 @@ class Segment:
         self._trusted: Trusted | None = None
         # The figures below are right although the indexes are not loaded.
         self._is_counted = False
-        # The time index is known to tell of all timestamps up to this one.
+        # The key of the last entry of the time index, or NO_TIMESTAMP.
         self._indexed_timestamp = NO_TIMESTAMP
         self._index_interval = settings.index_interval_bytes
         # No entry can be added to one of the indexes: the segment is as full as it gets.
@@ -180,26 +180,26 @@ class Segment:
                 self.max_timestamp = max_timestamp
                 self.max_timestamp_offset = last_offset
             if unindexed_bytes > self._index_interval:
-                indexes.offsets.append(last_offset - self.base_offset, position)
+                offsets, times = indexes.offsets, indexes.times
+                offsets.append(last_offset - self.base_offset, position)
                 if self.max_timestamp > self._indexed_timestamp:
-                    self._note_time(indexes)
-                self.is_index_full = indexes.offsets.room <= 0 or indexes.times.room <= 0
+                    self._note_time(times)
+                self.is_index_full = offsets.room <= 0 or times.room <= 0
                 unindexed_bytes = 0
             unindexed_bytes += size
             position += size
         self._unindexed_bytes = unindexed_bytes
         return position
 
-    def _note_time(self, indexes: Indexes) -> None:
-        last = indexes.times.last
-        if self.max_timestamp > (last.key if last else NO_TIMESTAMP):
-            indexes.times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
-        self._indexed_timestamp = self.max_timestamp
+    def _note_time(self, times: SparseIndex) -> None:
+        if self.max_timestamp > self._indexed_timestamp:
+            times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+            self._indexed_timestamp = self.max_timestamp
 
     def seal(self) -> None:
         """Finish the indexes: no batch will be added any more. The file stays open until synced."""
         indexes = self.indexes
-        self._note_time(indexes)
+        self._note_time(indexes.times)
         indexes.offsets.save(trim=True)
         indexes.times.save(trim=True)
 
@@ -412,7 +412,7 @@ class Segment:
         self.is_index_full = False
         for at in walk(self.reader(), 0, self.size):
             self._take(indexes, at.position, [note_of(at.header)])
-        self._note_time(indexes)
+        self._note_time(indexes.times)
         indexes.offsets.save(trim=True, sync=True)
         indexes.times.save(trim=True, sync=True)
         self._files.sync_dir(self.stem.rpartition("/")[0])
@@ -436,7 +436,7 @@ class Segment:
         last_entry, last_time = indexes.offsets.last, indexes.times.last
         indexed_to = last_entry.value if last_entry else 0
         self._unindexed_bytes = 0
-        self._indexed_timestamp = NO_TIMESTAMP
+        self._indexed_timestamp = last_time.key if last_time else NO_TIMESTAMP
         self.is_index_full = indexes.offsets.room <= 0 or indexes.times.room <= 0
         self.max_timestamp = last_time.key if last_time else NO_TIMESTAMP
         time_offset = self.base_offset + last_time.value if last_time else -1

@@ -94,7 +94,7 @@ class Tail:
         About so many bytes as are wanted: more only if the first chunk is larger, and not if it is
         too large for who asks.
         """
-        found = list[bytes]()
+        found: list[bytes] = []
         size = 0
         for chunk in self._chunks:
             if not found and chunk.first_offset != offset:

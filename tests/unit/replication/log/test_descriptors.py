@@ -11,10 +11,11 @@ import errno
 import pytest
 
 from ottla.proto.errors import ErrorCode, RequestError, StorageError
-from ottla.proto.ids import LeaderEpoch, TopicPartition
+from ottla.proto.ids import LeaderEpoch, Offset, TopicPartition
 from ottla.replication.log.log import Log
 from ottla.replication.log.manager import LogManager, StartReport
 from ottla.replication.log.state import NO_TOPIC_ID, producers_prefix
+from ottla.replication.log.surgery import truncate
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.failpoints import arm, disarm_all
 from ottla.replication.storage.memory import MemoryStateStore
@@ -123,6 +124,33 @@ def test_index_entries_that_find_no_descriptor_wait_and_are_not_lost() -> None:
     assert len(values_of(log)) == 1202
     log.checkpoint()
     assert files.size_of(log.active.stem + ".index") == 8 * len(log.active.indexes.offsets)
+
+
+@pytest.mark.parametrize("before", ["cut", "opened anew"])
+def test_b2_an_append_after_a_cut_or_a_start_opens_nothing_once_it_is_prepared(before: str) -> None:
+    files = ScarceFiles()
+    files.make_dir("/data")
+    one = OneLog(small_settings(segment_bytes=1 << 20), files)
+    log = one.create()
+    for _ in range(20):
+        append(log, b"a" * 200)
+    log.checkpoint()
+    if before == "cut":
+        truncate(log, Offset(15))
+    else:
+        log.close()
+        log, _ = one.open()
+    count = log.end_offset
+    log.active.prepare()
+    log.handles.let_go()
+    log.active.indexes.offsets.forget_map()
+    log.active.indexes.times.forget_map()
+    files.take_all()
+    for _ in range(5):
+        append(log, b"a" * 200)
+    assert log.offline is None
+    files.give_all()
+    assert len(values_of(log)) == count + 5
 
 
 def test_files_that_are_only_read_make_way_for_one_that_is_written() -> None:
