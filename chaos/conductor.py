@@ -36,7 +36,7 @@ from ottla.chaos.nemesis.driver import Driver
 from ottla.chaos.nemesis.mix import rounds
 from ottla.chaos.nemesis.scene import HEAL, INJECT, NOTE, Scene
 from ottla.chaos.payload import wire_name
-from ottla.chaos.ports import Backend, HarnessError, Means
+from ottla.chaos.ports import TELLING, Backend, HarnessError, Means
 from ottla.chaos.run_folder import RunFolder
 from ottla.chaos.runner.recorder import Recorder
 from ottla.chaos.runner.runner import Runner
@@ -49,6 +49,7 @@ Progress = Callable[[str, Mapping[str, Any]], None]
 WARM_OK: Final = 100
 _WARM_S: Final = 60.0
 _WHOLE_S: Final = 60.0
+_JUDGED_S: Final = 1.0
 _TICK_S: Final = 0.5
 _USES_S: Final = 5.0
 _RECOVER: Final = "recover"
@@ -211,6 +212,7 @@ class _Performance:
                 limits=scenario.limits,
                 title=scenario.title,
                 machine=machine_facts(),
+                tells=tuple(sorted(one.name for one in self._backend.means & TELLING)),
             )
         )
 
@@ -231,8 +233,11 @@ class _Performance:
             finally:
                 self._enter(_RECOVER)
                 self._driver.heal_all()
+            # Whether it recovers in time is seen by those who still write when the time is over.
+            judged_s = now_s() + scenario.recovery_s + _JUDGED_S
             self._scene.wait_whole(_WHOLE_S)
             self._scene.tell_term()
+            let_pass(max(0.0, judged_s - now_s() - scenario.steady_s))
         self._enter("steady", scenario.steady_s)
         let_pass(scenario.steady_s)
 

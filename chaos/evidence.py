@@ -159,6 +159,9 @@ class RunFacts:
     title: str = ""
     # On what it ran, and with which versions: what a page tells, and nobody judges.
     machine: Mapping[str, str] = field(default_factory=dict)
+    # Names of the means by which nodes can be looked into (`ports.TELLING`): of these there must be
+    # evidence. None: nobody has said.
+    tells: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

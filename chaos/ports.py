@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ottla.chaos.evidence import ReplicaPrint
 from ottla.proto.errors import OttlaError
@@ -46,6 +46,10 @@ class Means(Enum):
     MEMORY = "a limit of memory of a node"
     TWIN = "a second process that says it is the same node"
     UNCLEAN = "leaders that may lack what was acknowledged"
+
+
+# Those by which a node can be looked into: what they tell is evidence.
+TELLING: Final = frozenset({Means.TRACE, Means.DIGEST, Means.OFFLINE})
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from ottla.chaos.ports import HarnessError
 
 _ANSWER_DEADLINE_S: Final = 5.0
 _PAGES_MAX: Final = 10_000
+_ALL: Final = (1 << 63) - 1
 # What goes wrong when a node is down, hangs, or has just died.
 Unanswered: Final = (OSError, http.client.HTTPException, ValueError)
 
@@ -94,6 +95,8 @@ def _pages(
     for _ in range(_PAGES_MAX):
         asked: dict[str, Any] = {"topic": place.topic, "partition": place.partition}
         asked["check"] = "true" if is_checked else "false"
+        # All there is, also what nobody has committed.
+        asked["to"] = _ALL
         if at is not None:
             asked["from"] = at
         try:

@@ -6,8 +6,9 @@ K1  a send is *promised* if it was acknowledged with acks=all, or if an answer s
 K2  `polled` is all that any poll showed, whatever became of the poll: readers are shown only what
     is safe. `shown` is that and what the final reads of the leaders showed
 K3  readers of committed records need not be shown what is part of a transaction that is not binding
-K4  a record *may be gone* if it lies below the start of its log, or if compaction may have taken
-    it: its key has a newer record, or was deleted long enough ago
+K4  a record *may be gone* if it lies below the start of its log, of a topic whose options delete,
+    and is old enough for that; or if compaction may have taken it: its key has a newer record, or
+    was deleted long enough ago
 
 Not here: verdicts.
 """
@@ -25,10 +26,14 @@ from ottla.chaos.checkers.seen import NO_EVENT, Seen
 from ottla.chaos.checkers.sends import Send, client_of, sends_in
 from ottla.chaos.evidence import Evidence, FinalRead
 from ottla.chaos.history import Event, Kind, Operation, Place, operations
+from ottla.chaos.payload import wire_name
 
 LEADER: Final = "leader"
+_CLOCK: Final = "clock"
 # How long tombstones stay if a topic does not say.
 _TOMBSTONES_MS: Final = 86_400_000
+# What of a topic's options lets the beginning of its logs go. No run reaches the defaults.
+_DELETING: Final = ("retention.ms", "retention.bytes")
 
 
 class Reading:
@@ -68,8 +73,10 @@ class Case:
     # Final reads of the leader that came to something, and of single replicas.
     finals: list[Reading] = field(default_factory=list)
     replica_reads: list[Reading] = field(default_factory=list)
-    # The highest start offset that a final read has told.
-    starts: dict[Place, int] = field(default_factory=dict)
+    # The highest start offset that a final read has told, and when that was.
+    starts: dict[Place, tuple[int, int | None]] = field(default_factory=dict)
+    # Nodes were told wrong times: how old they take a record for, nobody knows.
+    has_wrong_clocks: bool = False
     ledger: Ledger = field(default_factory=lambda: Ledger((), (), (), ()))
     _keys: dict[Place, Keys] = field(default_factory=dict)
     # What `known_records` has found already.
@@ -92,8 +99,12 @@ class Case:
 
         An offset of −1 is one that nobody was told.
         """
-        start = self.starts.get(place, 0) if reading is None else reading.read.start_offset
-        if offset < start and (offset >= 0 or start > 0):
+        if reading is None:
+            start, moment_ns = self.starts.get(place, (0, None))
+        else:
+            start, moment_ns = reading.read.start_offset, reading.read.began_ns
+        is_below = offset < start and (offset >= 0 or start > 0)
+        if is_below and self._may_be_deleted(place, value, moment_ns):
             return True
         if reading is None and value is not None and not self.ledger.must_be_shown(value):
             return True
@@ -103,8 +114,40 @@ class Case:
             return False
         return keys.may_be_gone(send, offset, None if reading is None else reading.left)
 
+    def may_start_later(self, place: Place) -> bool:
+        """Whether the log need not begin at 0: its options delete, or nobody knows them."""
+        options = self.evidence.facts.topics.get(place.topic)
+        if options is None:
+            # A topic that is not among the facts was deleted before the end.
+            return True
+        return any(int(options.get(name, -1)) >= 0 for name in _DELETING)
+
+    def _may_be_deleted(self, place: Place, value: str | None, moment_ns: int | None) -> bool:
+        """Whether what was sent may have been deleted by a moment, if that is known."""
+        if not self.may_start_later(place):
+            return False
+        kept_ms = int(self.evidence.facts.topics.get(place.topic, {}).get("retention.ms", -1))
+        send = None if value is None else self.writer.get(value)
+        if kept_ms < 0 or send is None or moment_ns is None or self.has_wrong_clocks:
+            return True
+        return send.begun_ns + kept_ms * 1_000_000 <= moment_ns
+
     def is_compacted(self, place: Place) -> bool:
         return place in self._keys
+
+    def read_ns(self, place: Place, turn: int) -> int | None:
+        """Return when a partition was read from its leader, by the name that nodes know it by.
+
+        Its other replicas were looked into right after that. None: nobody knows when.
+        """
+        moments = [
+            one.read.began_ns
+            for one in self.finals
+            if one.read.turn == turn
+            and one.read.place.partition == place.partition
+            and wire_name(one.read.place.topic) == place.topic
+        ]
+        return max((one for one in moments if one is not None), default=None)
 
     def last_finals(self) -> dict[Place, Reading]:
         """Return the last final read of every leader."""
@@ -125,6 +168,7 @@ class Case:
 
 def case_of(evidence: Evidence) -> Case:
     case = Case(evidence, operations(evidence.events))
+    case.has_wrong_clocks = any(one.fault == _CLOCK for one in evidence.faults)
     by_place = defaultdict[Place, list[Send]](list)
     for send in sends_in(case.operations):
         by_place[send.place].append(send)
@@ -142,7 +186,9 @@ def case_of(evidence: Evidence) -> Case:
     case.shown = {place: seen.copy() for place, seen in case.polled.items()}
     for reading in case.finals:
         place = reading.read.place
-        case.starts[place] = max(case.starts.get(place, 0), reading.read.start_offset)
+        known = case.starts.get(place, (0, None))
+        if reading.read.start_offset >= known[0]:
+            case.starts[place] = reading.read.start_offset, reading.read.began_ns
         seen = case.shown.setdefault(place, Seen())
         for offset, value in reading.at.items():
             seen.add(offset, value, None, NO_EVENT)

@@ -46,7 +46,7 @@ def judge_copies(case: Case, traced: Traced | None) -> Iterator[Verdict]:
         if case.is_compacted(place):
             _compare_epochs(replicas, broken)
             continue
-        _find_short(replicas, traced, broken, counted)
+        _find_short(replicas, case, traced, broken, counted)
         _compare(replicas, flipped, broken, broken if turn == last_turn else counted, counted)
     allowed = [re.compile(one) for one in evidence.facts.allowed_log]
     for node, problem in _damages(evidence):
@@ -107,6 +107,7 @@ def _high_watermark(replicas: Sequence[ReplicaPrint]) -> int:
 
 def _find_short(
     replicas: Sequence[ReplicaPrint],
+    case: Case,
     traced: Traced | None,
     broken: Findings,
     counted: Findings,
@@ -116,7 +117,8 @@ def _find_short(
     for one in replicas:
         end = one.batches[-1].last_offset + 1 if one.batches else one.start_offset
         if end < committed and not one.lacks(committed - 1):
-            is_wrong = traced is None or traced.is_in_sync(one.place, one.node)
+            read_ns = case.read_ns(one.place, one.turn)
+            is_wrong = traced is None or traced.is_in_sync(one.place, one.node, read_ns)
             told = f"{one.place} ends at {end} on node {one.node}, below {committed}"
             (broken if is_wrong else counted).add(told)
 

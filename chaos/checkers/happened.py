@@ -11,9 +11,12 @@ W1  a named place that was not reached counts, unless the scenario says how many
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.chaos.evidence import Evidence, FaultEvent
+
+# Fewer faults than this are no random mix.
+MIX_FAULTS_MIN: Final = 3
 
 
 class Places(NamedTuple):
@@ -29,9 +32,10 @@ def places_of(evidence: Evidence) -> Places:
 
 
 def left_undone(evidence: Evidence) -> list[str]:
-    """Return in sentences which steps did not take place; nothing of a random mix."""
+    """Return in sentences which steps did not take place; of a random mix, if hardly any did."""
     if evidence.facts.is_mix:
-        return []
+        count = sum(1 for one in evidence.faults if one.step == "inject")
+        return [] if count >= MIX_FAULTS_MIN else [f"{count} faults of a random mix took place"]
     told = (_undone(one) for one in evidence.faults if one.step == "note")
     return [*_not_reached(evidence), *(one for one in told if one is not None)]
 

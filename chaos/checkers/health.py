@@ -5,6 +5,9 @@ recovery. In them, 20 seconds bring 100 acknowledged writes at least. If they br
 nearly all that was sent was acknowledged, then little was sent: that is for `outcome` to see, and
 no fault of the cluster.
 
+After a heal writes are acknowledged, and all copies are in sync, within the limit for recovery. The
+last heal of a run has to be judged: nobody may stop writing before the limit is over.
+
 Not here: how long exactly it did not serve (`figures.py`).
 """
 
@@ -14,12 +17,14 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.chaos.checkers.case import LEADER, Case
+from ottla.chaos.checkers.excuses import Excuses
 from ottla.chaos.checkers.faults import NEVER_NS, spans_of, troubled
 from ottla.chaos.checkers.findings import Findings, not_judged, ruled
 from ottla.chaos.checkers.sends import Send
+from ottla.chaos.checkers.starving import Starving
 from ottla.chaos.evidence import Verdict
 from ottla.chaos.history import Kind, Place
 
@@ -74,7 +79,9 @@ def _scan(case: Case) -> Verdict:
     for note in case.evidence.faults:
         if note.step == "note" and note.fault in _BAD_ENDS:
             told = f"nodes {list(note.targets)}: {_BAD_ENDS[note.fault]}, {dict(note.facts)}"
-            (found if note.fault == "exit" else meant).add(told)
+            # By a signal that nobody here sent: nothing that it could have meant to do.
+            is_crash = int(note.facts.get("exit_code") or 0) < 0
+            (found if note.fault == "exit" or is_crash else meant).add(told)
     return ruled(23, found, meant)
 
 
@@ -98,16 +105,18 @@ def _block(lines: Sequence[tuple[int, str]], at: int) -> tuple[list[str], int]:
 
 
 def _progress(case: Case) -> Verdict:
-    found = Findings()
+    book = Excuses(Starving(case.evidence.loads))
     sends = sorted(chain(*case.sends.values()), key=lambda one: one.begun_ns)
     sends = [one for one in sends if one.acks != 0]
-    spans = spans_of(case.evidence.faults)
-    judged = _judge_windows(case, sends, troubled(spans), found)
-    judged += _judge_heals(case, sends, troubled(spans), found)
-    judged += _judge_reads(case, found) + _judge_copies(case, troubled(spans), found)
+    trouble = troubled(spans_of(case.evidence.faults))
+    judged = _judge_windows(case, sends, trouble, book.broken)
+    judged += _judge_heals(case, sends, trouble, book)
+    judged += _judge_reads(case, book.broken) + _judge_copies(case, trouble, book)
+    if book.doubts and not book.broken.count:
+        return not_judged(24, "; ".join(book.doubts[:3]))
     if not judged:
         return not_judged(24, "it was never healthy for long enough, and nothing was read")
-    return ruled(24, found)
+    return ruled(24, book.broken, book.counted)
 
 
 def _judge_windows(
@@ -151,46 +160,61 @@ def _was_little(sends: Sequence[Send], begin: int, end: int) -> bool:
 
 
 def _judge_heals(
-    case: Case, sends: Sequence[Send], trouble: Sequence[tuple[int, int]], found: Findings
+    case: Case, sends: Sequence[Send], trouble: Sequence[tuple[int, int]], book: Excuses
 ) -> int:
     """After everything was mended, writes are acknowledged soon: at all, and of each partition."""
     limit_s = case.evidence.facts.recovery_s
-    judged = 0
+    judged, is_last_judged = 0, True
     for at, (_, healed) in enumerate(trouble):
         until = min(healed, NEVER_NS) + int(limit_s * 1e9)
         if healed >= NEVER_NS or (at + 1 < len(trouble) and trouble[at + 1][0] < until):
             continue
         tried = [one for one in sends if one.begun_ns < until and one.ended_ns > healed]
         # Only if somebody was still writing when the time was over.
-        if not tried or not any(one.begun_ns >= until or one.ended_ns >= until for one in sends):
-            continue
-        judged += 1
-        served = [one for one in tried if one.kind is Kind.OK and one.ended_ns <= until]
-        if not served:
-            told = f"nothing was acknowledged within {limit_s:g} s after all was mended"
-            found.add(told, *(one.index for one in tried[:3]))
-            continue
-        # A topic that is not among the facts was deleted before the end.
-        kept = [one for one in tried if one.place.topic in case.evidence.facts.topics]
-        for place in _unserved(kept, served, healed, until):
-            told = f"nothing was acknowledged for {place} within {limit_s:g} s"
-            found.add(f"{told} after all was mended")
+        is_last_judged = bool(tried) and any(
+            one.begun_ns >= until or one.ended_ns >= until for one in sends
+        )
+        if is_last_judged:
+            judged += 1
+            _judge_heal(case, _Heal(tried, healed, until, limit_s), book)
+    if sends and not is_last_judged:
+        book.unjudged("recovery", "nobody wrote for long enough after the last heal")
     return judged
 
 
-def _unserved(
-    tried: Sequence[Send], served: Sequence[Send], healed: int, until: int
-) -> Iterator[Place]:
+class _Heal(NamedTuple):
+    """A heal, until when it must have come to something, and who tried meanwhile."""
+
+    tried: Sequence[Send]
+    healed: int
+    until: int
+    limit_s: float
+
+
+def _judge_heal(case: Case, heal: _Heal, book: Excuses) -> None:
+    served = [one for one in heal.tried if one.kind is Kind.OK and one.ended_ns <= heal.until]
+    if not served:
+        told = f"nothing was acknowledged within {heal.limit_s:g} s after all was mended"
+        events = (one.index for one in heal.tried[:3])
+        book.too_often(told, heal.healed, heal.until, *events)
+        return
+    # A topic that is not among the facts was deleted before the end.
+    kept = [one for one in heal.tried if one.place.topic in case.evidence.facts.topics]
+    for place in _unserved(kept, served, heal):
+        told = f"nothing was acknowledged for {place} within {heal.limit_s:g} s"
+        book.too_often(f"{told} after all was mended", heal.healed, heal.until)
+
+
+def _unserved(tried: Sequence[Send], served: Sequence[Send], heal: _Heal) -> Iterator[Place]:
     good = {one.place for one in served}
+    middle = (heal.healed + heal.until) // 2
     for place in sorted({one.place for one in tried} - good):
-        mine = [
-            one
-            for one in tried
-            if one.place == place and one.begun_ns > healed and one.ended_ns <= until
-        ]
+        mine = [one for one in tried if one.place == place and one.begun_ns > heal.healed]
+        ended = [one for one in mine if one.ended_ns <= heal.until]
         # Somebody who gave up soon does not know what would have come later.
-        is_late = any(one.begun_ns > (healed + until) // 2 for one in mine)
-        if len(mine) >= _TRIED_MIN and is_late:
+        is_late = any(one.begun_ns > middle for one in ended)
+        is_hanging = any(one.begun_ns <= middle and one.ended_ns > heal.until for one in mine)
+        if is_hanging or (len(ended) >= _TRIED_MIN and is_late):
             yield place
 
 
@@ -202,14 +226,20 @@ def _judge_reads(case: Case, found: Findings) -> int:
     return len(reads)
 
 
-def _judge_copies(case: Case, trouble: Sequence[tuple[int, int]], found: Findings) -> int:
-    """A nemesis notes whether all copies came in sync when it had mended everything."""
-    judged = 0
+def _judge_copies(case: Case, trouble: Sequence[tuple[int, int]], book: Excuses) -> int:
+    """A nemesis notes whether all copies came in sync when it had mended everything, and when."""
+    judged, limit_s = 0, case.evidence.facts.recovery_s
     for note in case.evidence.faults:
         is_broken = any(begin <= note.t_ns < end for begin, end in trouble)
-        if note.step == "note" and note.fault == "whole" and not is_broken:
-            judged += 1
-            if not note.facts.get("is_whole", True):
-                told = f"copies were not in sync {note.facts.get('after_s')} s after all was mended"
-                found.add(f"{told}: {note.facts.get('isr')}")
+        if note.step != "note" or note.fault != "whole" or is_broken:
+            continue
+        judged += 1
+        after_s = float(note.facts.get("after_s", 0.0))
+        began_ns = note.t_ns - int(after_s * 1e9)
+        if not note.facts.get("is_whole", True):
+            told = f"copies were not in sync {after_s:g} s after all was mended"
+            book.too_often(f"{told}: {note.facts.get('isr')}", began_ns, note.t_ns)
+        else:
+            what = "until all copies were in sync again it took"
+            book.took(what, after_s, limit_s, begin_ns=began_ns, end_ns=note.t_ns)
     return judged

@@ -4,14 +4,15 @@ Not here: how each row is judged; the docstring of the package says it.
 
 J1  every row has one verdict, in the order of their numbers
 J2  a run passes only if the harness did its work, every step of its scenario took place, enough was
-    acknowledged, all of that was looked for at the end, and nothing is broken that should not be
+    acknowledged, all of that was looked for at the end, everybody who can tell has told, the last
+    recovery was judged, and nothing is broken that should not be
 J3  a harness that failed makes nothing right: what clients saw before stays broken. But of how fast
     the system recovers it says nothing
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -33,9 +34,17 @@ from ottla.chaos.evidence import Evidence, Outcome, Ruling, Verdict
 from ottla.chaos.history import Kind
 from ottla.proto.errors import ensure
 
+_LOSSES: Final = {3, 4}
 _UNSEEN: Final = 4
+_LOGS: Final = 23
 _PROGRESS: Final = 24
 _LIMITS: Final = 40
+# By what a system tells, the rows that must have been judged where it does.
+_TOLD_BY: Final[Mapping[str, tuple[int, ...]]] = {
+    "TRACE": (17, 18, 20),
+    "DIGEST": (15, 16),
+    "OFFLINE": (15,),
+}
 
 
 def judge(evidence: Evidence) -> list[Verdict]:
@@ -72,8 +81,10 @@ def outcome(evidence: Evidence, verdicts: Sequence[Verdict]) -> Outcome:
     expected = set(evidence.facts.expected)
     if evidence.harness_failures:
         return Outcome.FAILED if broken - expected - {_PROGRESS, _LIMITS} else Outcome.HARNESS
-    # A test of the judge: it must find what was put there, and nothing else.
-    if broken - expected or (expected and not broken):
+    # A test of the judge: it must find what was put there, and nothing else. If something was to be
+    # lost, then that it is lost; not only a sign of how.
+    losses = expected & _LOSSES
+    if broken - expected or (expected and not broken) or (losses and not losses & broken):
         return Outcome.FAILED
     return Outcome.INCONCLUSIVE if doubts(evidence, verdicts) else Outcome.PASSED
 
@@ -90,4 +101,21 @@ def doubts(evidence: Evidence, verdicts: Sequence[Verdict]) -> list[str]:
     limits = next(one for one in verdicts if one.row == _LIMITS)
     if evidence.facts.limits.names and limits.ruling is Ruling.NOT_JUDGED:
         found.append(limits.sentence)
-    return found + left_undone(evidence)
+    return [*found, *_unheard(evidence, verdicts), *left_undone(evidence)]
+
+
+def _unheard(evidence: Evidence, verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Yield what is not judged, though it was agreed that somebody tells it (J2)."""
+    facts = evidence.facts
+    needed = {row for name in facts.tells or () for row in _TOLD_BY[name]}
+    if any(one.step == "heal" for one in evidence.faults):
+        needed.add(_PROGRESS)
+    if facts.tells is not None:
+        turns = {one.turn for one in evidence.finals if one.high_watermark >= 0}
+        if not {1, 2} <= turns:
+            yield "it was not read both before and after the restart of everything"
+        if facts.tells:
+            needed.add(_LOGS)
+    for one in verdicts:
+        if one.row in needed and one.ruling is Ruling.NOT_JUDGED:
+            yield f"row {one.row} ({one.name}) was not judged: {one.sentence}"

@@ -130,13 +130,15 @@ def _lost_on_node(case: Case, traced: Traced | None) -> Verdict:
         return not_judged(16, "replicas cannot be looked into")
     found = Findings()
     for reading in case.replica_reads:
-        node = int(reading.read.source.rpartition("-")[2])
-        if traced is None or traced.is_in_sync(reading.read.place, node):
+        node, place = int(reading.read.source.rpartition("-")[2]), reading.read.place
+        read_ns = case.read_ns(place, reading.read.turn)
+        if traced is None or traced.is_in_sync(place, node, read_ns):
             for send in case.promised(reading.read.place):
                 _look_for(case, reading, send, found)
     read = {(one.read.place, one.read.source, one.read.turn) for one in case.replica_reads}
     for one in prints or ():
-        is_in_sync = traced is None or traced.is_in_sync(one.place, one.node)
+        read_ns = case.read_ns(one.place, one.turn)
+        is_in_sync = traced is None or traced.is_in_sync(one.place, one.node, read_ns)
         if is_in_sync and (one.place, f"node-{one.node}", one.turn) not in read:
             _look_in_batches(case, one, found)
     for place, told in silent_replicas(case, traced):

@@ -35,7 +35,7 @@ def judge_leading(case: Case, traced: Traced | None) -> Iterator[Verdict]:
     yield _too_few_in_sync(case, traced)
     states = _States(traced)
     yield _elections(states, case.evidence.facts)
-    yield _steps_back(traced, states)
+    yield _steps_back(case, traced, states)
 
 
 def _acknowledged(case: Case, traced: Traced) -> Iterator[Send]:
@@ -88,8 +88,13 @@ def _too_few_in_sync(case: Case, traced: Traced) -> Verdict:
 def _had_enough(send: Send, traced: Traced, *, by_metadata: bool) -> bool | None:
     if send.node is None:
         return None
+    begun_ns = send.begun_ns
+    if not by_metadata and send.offset >= 0:
+        # What was in sync when it was committed, not when it was sent.
+        committed_ns = traced.committed_ns(send.node, send.place, send.offset)
+        begun_ns = max(begun_ns, committed_ns if committed_ns <= send.ended_ns else 0)
     return traced.had_enough(
-        send.node, send.place, send.begun_ns, send.ended_ns, by_metadata=by_metadata
+        send.node, send.place, begun_ns, send.ended_ns, by_metadata=by_metadata
     )
 
 
@@ -182,8 +187,10 @@ def _is_unclean(before: Line, after: Line, *, is_next: bool) -> bool:
     return leader not in (*before["isr"], *before["elr"])
 
 
-def _steps_back(traced: Traced, states: _States) -> Verdict:
+def _steps_back(case: Case, traced: Traced, states: _States) -> Verdict:
     found = states.disagreements
+    if any(one.turn > 1 and one.high_watermark >= 0 for one in case.evidence.finals):
+        _find_forgotten(traced, found)
     highest = dict[tuple[Any, ...], int]()
     for line in traced.lines:
         if line["event"] == "started":
@@ -202,6 +209,28 @@ def _steps_back(traced: Traced, states: _States) -> Verdict:
     if not states.by_partition and not found.count:
         return not_judged(20, _NO_STATES)
     return ruled(20, found, said=states.said())
+
+
+def _find_forgotten(traced: Traced, found: Findings) -> None:
+    """Whoever was started again has caught up in the end, and so has the whole cluster.
+
+    To be asked of a run that came to its last final read: before that some may be behind.
+    """
+    started = {one["node"]: int(one["t_ns"]) for one in traced.lines if one["event"] == "started"}
+    # The newest that anybody had told before all that live now were started.
+    first_ns = min(started.values(), default=0)
+    highest, last = dict[tuple[Any, ...], int](), dict[tuple[Any, ...], int]()
+    for line in traced.lines:
+        for key, value in _growing(line).items():
+            if line["t_ns"] < first_ns:
+                highest[key[1:]] = max(value, highest.get(key[1:], value))
+            elif line["t_ns"] >= started.get(line["node"], 0):
+                last[key] = value
+    for key, value in sorted(last.items(), key=str):
+        if value < highest.get(key[1:], value):
+            what = " ".join(str(one) for one in key[1:])
+            told = f"node {key[0]} was started again and has {what} {value} in the end"
+            found.add(f"{told}, where {highest[key[1:]]} had been told")
 
 
 def _growing(line: Line) -> dict[tuple[Any, ...], int]:

@@ -71,10 +71,10 @@ class Traced:
                 self._last[place] = line
                 self._in_sync[place].append((moment_ns, tuple(line["isr"])))
 
-    def is_in_sync(self, place: Place, node: int) -> bool:
-        """Whether a node was in sync by the last metadata; if nobody told, take it that it was."""
-        last = self._last.get(place)
-        return last is None or node in last["isr"]
+    def is_in_sync(self, place: Place, node: int, moment_ns: int | None) -> bool:
+        """Whether a node was in sync at a moment; if nobody told, take it that it was."""
+        told = self.in_sync_at(place, moment_ns)
+        return not told or node in told
 
     def in_sync_at(self, place: Place, moment_ns: int | None) -> tuple[int, ...]:
         """Return who was in sync at a moment, or (None) at the end; nobody, if nobody told."""
@@ -114,6 +114,15 @@ class Traced:
         starts = self._starts.get(node, [])
         lives = {bisect_right(starts, moment_ns) for moment_ns in (by_ns, told[at][0])}
         return False if len(lives) == 1 else None
+
+    def committed_ns(self, node: int, place: Place, offset: int) -> int:
+        """Return a moment before which a node had not told that it is committed; 0: none is known.
+
+        A line about a high watermark is late, so the moment is a little earlier than its own.
+        """
+        told = self._committed.get((node, place), [])
+        at = bisect_right(told, offset, key=lambda one: one[1])
+        return told[at][0] - 2 * LATE_NS if at < len(told) else 0
 
     def had_enough(
         self, node: int, place: Place, begun_ns: int, ended_ns: int, *, by_metadata: bool

@@ -62,7 +62,7 @@ def _look_at_passages(case: Case, ledger: Ledger, torn: Findings, lost: Findings
         if ledger.is_binding(one):
             for send in one.sends:
                 offset = case.position(send)
-                if offset is not None and offset >= case.starts.get(send.place, 0):
+                if offset is not None and offset >= case.starts.get(send.place, (0, None))[0]:
                     binding[send.place][offset] = send
     ordered = {place: sorted(found) for place, found in binding.items()}
     for passage in ledger.passages():

@@ -145,6 +145,8 @@ def legal_run(
 ) -> Evidence:
     dice = Random(seed)
     policy = {"cleanup.policy": "compact"} if is_compacted else {}
+    if is_deleted:
+        policy = {**policy, "retention.bytes": "1000"}
     log = Log(dice, is_idempotent, Story(topics={"t": policy}))
     log.tell_leader()
     for _ in range(steps):

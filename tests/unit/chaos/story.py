@@ -20,6 +20,7 @@ from ottla.chaos.evidence import (
     Evidence,
     FaultEvent,
     FinalRead,
+    Load,
     Record,
     ReplicaPrint,
     Ruling,
@@ -214,6 +215,11 @@ class Story:
         offline = {**(self.evidence.offline or {}), node: problems}
         self.evidence = replace(self.evidence, offline=offline)
         return self
+
+    def busy(self, seconds: float) -> Self:
+        """Say that others had the processors around this moment."""
+        begin_ns, end_ns = self.now_ns - int(seconds * SECOND), self.now_ns + int(seconds * SECOND)
+        return self._add(loads=Load(begin_ns, end_ns, idle=0.0, others=0.9, late_s=0.0))
 
     def verdicts(self) -> list[Verdict]:
         return judge(self.evidence)

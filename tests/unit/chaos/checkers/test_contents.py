@@ -107,8 +107,10 @@ def test_what_was_there_before_the_restart_and_is_not_after_it_breaks_row_5() ->
 
 
 def test_what_was_shown_below_the_start_offset_was_deleted_by_intention() -> None:
-    story = Story().sent("w-1", 0).sent("w-2", 1).polled(AB)
+    story = Story(topics={"t": {"retention.ms": "1"}}).sent("w-1", 0).sent("w-2", 1).polled(AB)
     assert not broken(story.read({1: "w-2"}, start=1))
+    story = Story().sent("w-1", 0).sent("w-2", 1).polled(AB)
+    assert broken(story.read({1: "w-2"}, start=1)) == {4, 5, 13}
 
 
 def test_what_was_shown_after_a_final_read_began_need_not_be_in_it() -> None:

@@ -58,6 +58,13 @@ def test_damage_that_the_scenario_is_there_to_cause_is_counted() -> None:
     assert counted(story) == {15}
 
 
+def test_who_was_in_sync_is_asked_of_when_it_was_read_and_not_of_the_end() -> None:
+    story = Story().obeyed(1, 0, leader=1, isr=[1, 2]).sent("w-1", 0)
+    story.read({0: "w-1"}, began_ns=story.now_ns).holds(1, {0: 7}, end=1).holds(2, {}, end=0)
+    # Nodes that are stopped leave one after another.
+    assert broken(story.obeyed(1, 1, leader=1, leader_epoch=0, isr=[1])) == {15, 16}
+
+
 def test_damage_behind_which_nothing_can_be_read_makes_no_replica_short() -> None:
     story, damage = Story(allowed_log=MEANT), WRONG._replace(end_offset=None)
     story.holds(1, SAME, end=3).holds(2, {0: 50}, end=3, damage=damage)

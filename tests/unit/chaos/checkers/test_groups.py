@@ -127,8 +127,8 @@ def test_a_group_that_cannot_be_read_at_the_end_breaks_row_25() -> None:
 # ── 26: nothing is passed over ────────────────────────────────────────────────────────────────
 
 
-def three() -> Story:
-    return reading(Story(), "r", "s").sent("w-1", 0).sent("w-2", 1).sent("w-3", 2)
+def three(**facts: Any) -> Story:
+    return reading(Story(**facts), "r", "s").sent("w-1", 0).sent("w-2", 1).sent("w-3", 2)
 
 
 def test_a_group_that_commits_past_what_nobody_was_shown_breaks_row_26() -> None:
@@ -147,7 +147,7 @@ def test_what_others_were_shown_is_none_of_the_groups() -> None:
 
 
 def test_a_group_need_not_be_shown_what_may_be_gone() -> None:
-    story = three().polled({2: "w-3"})
+    story = three(topics={"t": {"retention.ms": "1"}}).polled({2: "w-3"})
     assert not broken(commit(story, 3).read({2: "w-3"}, start=2))
 
 

@@ -7,7 +7,7 @@ from typing import Self
 import pytest
 
 from ottla.chaos.evidence import Ruling
-from ottla.chaos.history import Place
+from ottla.chaos.history import Kind, Place
 from tests.unit.chaos.story import Story, broken, counted, rows
 
 # ── 23: logs ──────────────────────────────────────────────────────────────────────────────────
@@ -78,6 +78,13 @@ def test_a_node_that_ends_badly_when_it_is_asked_to_breaks_row_23() -> None:
     story = Story().said(1).fault("ended", "note", 1, exit_code=70)
     assert not broken(story)
     assert counted(story) == {23}
+
+
+def test_a_node_that_crashes_breaks_row_23_and_one_that_gives_up_is_counted() -> None:
+    assert broken(Story().said(1, "x").fault("ended", "note", 1, exit_code=-11)) == {23}
+    gave_up = Story().said(1, "x").fault("ended", "note", 1, exit_code=3)
+    assert not broken(gave_up)
+    assert counted(gave_up) == {23}
 
 
 def test_without_logs_row_23_is_not_judged() -> None:
@@ -155,9 +162,31 @@ def test_a_topic_that_was_deleted_need_not_be_served() -> None:
     assert not broken(story)
 
 
-def test_writers_that_stop_soon_after_the_heal_say_nothing() -> None:
+def test_writers_that_stop_soon_after_the_heal_say_nothing_and_that_is_not_enough() -> None:
     story = Writers().write(5).fault("kill", "inject", 1).fault("kill", "heal", 1)
-    assert not broken(story.write(3, ok=False))
+    story.write(3, ok=False).read({}, end=5)
+    assert 24 in rows(story, Ruling.NOT_JUDGED)
+    (verdict,) = (one for one in story.verdicts() if one.row == 24)
+    assert "nobody wrote for long enough" in verdict.sentence
+
+
+def test_a_partition_whose_writes_hang_until_the_limit_is_over_breaks_row_24() -> None:
+    story = Writers().write(5).fault("kill", "inject", 1).fault("kill", "heal", 1).write(1)
+    story.begin("v-1", place=Place("t", 1)).write(9)
+    assert broken(story.end("v-1", Kind.UNKNOWN, error="REQUEST_TIMED_OUT").write(1)) == {24}
+
+
+def test_a_write_that_begins_late_may_end_after_the_limit() -> None:
+    story = Writers().write(5).fault("kill", "inject", 1).fault("kill", "heal", 1).write(6)
+    story.begin("v-1", place=Place("t", 1)).write(5)
+    assert not broken(story.end("v-1", Kind.UNKNOWN, error="REQUEST_TIMED_OUT").write(1))
+
+
+def test_nobody_can_be_blamed_for_a_recovery_while_others_had_the_processors() -> None:
+    story = Writers(recovery_s=8.0).write(5).fault("kill", "inject", 1).write(5, ok=False)
+    story.fault("kill", "heal", 1)
+    story.busy(30)
+    assert 24 in rows(story.write(9, ok=False).write(5), Ruling.NOT_JUDGED)
 
 
 def test_a_heal_that_another_fault_follows_is_not_measured() -> None:
@@ -186,3 +215,13 @@ def test_copies_that_never_come_in_sync_break_row_24() -> None:
     story.fault("kill", "heal", 1).fault("whole", "note", is_whole=True)
     assert not broken(story)
     assert broken(story.fault("whole", "note", is_whole=False, after_s=60.0)) == {24}
+
+
+def test_copies_that_come_in_sync_too_late_break_row_24() -> None:
+    def whole(after_s: float) -> Story:
+        story = Story(recovery_s=8.0).fault("kill", "inject", 1).fault("kill", "heal", 1)
+        return story.passed(after_s).fault("whole", "note", is_whole=True, after_s=after_s)
+
+    assert broken(whole(9.0)) == {24}
+    assert not broken(whole(7.9))
+    assert not broken(whole(9.0).busy(60)), "others had the processors"

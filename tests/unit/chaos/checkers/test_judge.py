@@ -27,6 +27,45 @@ def lossy(**facts: object) -> Story:
     return Story(**facts).sent("w-1", 0).sent("w-2", 1).read({0: "w-1"})
 
 
+def told(*rows_told: str, turns: int = 2) -> Story:
+    """A good run of a system that tells, with all that it could be asked for."""
+    story = Story(tells=rows_told).obeyed(1, 0, leader=1, isr=[1, 2]).led(1, 0, [1, 2])
+    story.traced(1, "committed", high_watermark=1).sent("w-1", 0).said(1, "x").unsound(1)
+    for turn in range(1, turns + 1):
+        story.read({0: "w-1"}, turn=turn, began_ns=story.now_ns)
+        story.holds(1, {0: 7}, end=1, turn=turn).holds(2, {0: 7}, end=1, turn=turn)
+    return story
+
+
+ALL = ("DIGEST", "OFFLINE", "TRACE")
+
+
+@pytest.mark.parametrize("lost", ["trace", "replicas", "logs"])
+def test_evidence_that_was_agreed_on_and_is_not_there_makes_a_run_inconclusive(lost: str) -> None:
+    story = told(*ALL)
+    assert of(story) is Outcome.PASSED
+    gone = {lost: None}
+    if lost == "replicas":
+        gone["offline"] = None
+    story.evidence = replace(story.evidence, **gone)  # type: ignore[arg-type]
+    assert of(story) is Outcome.INCONCLUSIVE
+    assert of(told(turns=1)) is Outcome.INCONCLUSIVE, "it was not read after the restart"
+    without = replace(story.evidence, facts=replace(story.evidence.facts, tells=()))
+    story.evidence = without
+    assert of(story) is Outcome.PASSED, "nobody had said that it tells"
+
+
+def test_a_recovery_that_nobody_saw_makes_a_run_inconclusive() -> None:
+    story = Story().sent("w-1", 0).fault("kill", "inject", 1).fault("kill", "heal", 1)
+    assert of(story.sent("w-2", 1).read({0: "w-1", 1: "w-2"})) is Outcome.INCONCLUSIVE
+
+
+def test_a_test_of_the_judge_that_expects_a_loss_needs_the_loss() -> None:
+    assert of(lossy(expected=(4, 5))) is Outcome.PASSED
+    shown = Story(expected=(4, 6)).refused("w-1").polled({0: "w-1"}).sent("w-2", 1)
+    assert of(shown.read({0: "w-1", 1: "w-2"})) is Outcome.FAILED
+
+
 def test_every_row_has_a_verdict_with_its_name_and_promise() -> None:
     verdicts = judge(Story().evidence)
     assert [one.row for one in verdicts] == [*range(1, 34), 40]
@@ -137,7 +176,11 @@ def test_a_step_that_did_not_take_place_makes_a_run_inconclusive_unless_dice_dre
     (doubt,) = doubts(story.evidence, story.verdicts())
     assert said in doubt
     assert said in judge_run(story.evidence).sentence()
-    assert of(good(is_mix=True).fault(note, "note", 1, **facts)) is Outcome.PASSED
+    drawn = good(is_mix=True).fault(note, "note", 1, **facts)
+    assert of(drawn) is Outcome.INCONCLUSIVE, "and nothing else took place"
+    for _ in range(3):
+        drawn.fault("kill", "inject", 1)
+    assert of(drawn) is Outcome.PASSED
 
 
 @pytest.mark.parametrize(

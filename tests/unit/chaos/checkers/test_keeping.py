@@ -13,9 +13,10 @@ ABC = {0: "w-1", 1: "w-2", 2: "w-3"}
 COMPACTED = {"t": {"cleanup.policy": "compact"}}
 
 
-def three(**more: int) -> Story:
+def three(*, topics: dict[str, dict[str, str]] | None = None, **more: int) -> Story:
     """Three writes, acknowledged at 0, 1 and 2."""
-    return Story().sent("w-1", 0, **more).sent("w-2", 1, **more).sent("w-3", 2, **more)
+    story = Story(topics=topics or {"t": {}})
+    return story.sent("w-1", 0, **more).sent("w-2", 1, **more).sent("w-3", 2, **more)
 
 
 # ── 3: acknowledged, and read past ────────────────────────────────────────────────────────────
@@ -131,8 +132,30 @@ def test_a_write_that_is_acknowledged_without_an_offset_may_be_anywhere() -> Non
     assert broken(story.read({0: "v-1"})) == {4}
 
 
+def retained(retention: dict[str, str], *, after_s: float, clock: bool = False) -> Story:
+    """Three records, of which the last one is left some time later."""
+    story = three(topics={"t": retention})
+    if clock:
+        story.fault("clock", "inject", 1)
+    story.passed(after_s)
+    return story.read({2: "w-3"}, start=2, began_ns=story.now_ns)
+
+
 def test_what_retention_took_is_not_missing() -> None:
-    assert not broken(three().read({2: "w-3"}, start=2))
+    assert not broken(retained({"retention.ms": "1000"}, after_s=2))
+    assert not broken(retained({"retention.bytes": "100"}, after_s=0))
+
+
+def test_the_beginning_of_a_log_that_deletes_nothing_is_missing() -> None:
+    assert broken(retained({}, after_s=2)) == {3, 4, 13}
+    assert broken(retained({"retention.ms": "-1"}, after_s=2)) == {3, 4, 13}
+    everything = three().polled(ABC)
+    assert broken(everything.read({}, start=3, end=3)) == {4, 5, 13}
+
+
+def test_what_retention_took_too_early_is_missing_unless_clocks_were_wrong() -> None:
+    assert broken(retained({"retention.ms": "60000"}, after_s=2)) == {3, 4}
+    assert not broken(retained({"retention.ms": "60000"}, after_s=2, clock=True))
 
 
 def test_with_acks_1_nothing_is_promised_for_the_end() -> None:

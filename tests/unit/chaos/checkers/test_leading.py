@@ -53,6 +53,12 @@ def test_a_leader_that_knows_that_too_few_are_in_sync_and_acknowledges_breaks_ro
     assert broken(story.sent("w-1", 0, node=1)) == {12}
 
 
+def test_what_was_in_sync_when_it_was_sent_does_not_count_but_when_it_was_committed() -> None:
+    story = led().begin("w-1").traced(1, "isr", isr=[1], min_isr=2, leader_epoch=0).passed(3)
+    story.traced(1, "committed", high_watermark=1)
+    assert broken(story.end("w-1", Kind.OK, offset=0, node=1)) == {12}
+
+
 def test_the_in_sync_set_may_shrink_while_an_acknowledgement_is_on_its_way() -> None:
     story = led().begin("w-1").traced(1, "committed", high_watermark=1)
     story.traced(1, "isr", isr=[1], min_isr=2, leader_epoch=0)
@@ -176,6 +182,33 @@ def test_an_epoch_of_a_partition_or_of_a_broker_that_falls_breaks_row_20() -> No
     assert broken(story.obeyed(1, 4, leader=1, isr=[1, 2])) == {20}
     story = Story().traced(1, "registered", place=None, broker=2, broker_epoch=8)
     assert broken(story.traced(1, "registered", place=None, broker=2, broker_epoch=7)) == {20}
+
+
+def restarted(*, version: int, leader_epoch: int, turn: int = 2) -> Story:
+    """Everybody had version 90 and epoch 5; all are started again, and have this in the end."""
+    story = Story()
+    for node in (1, 2, 3):
+        story.traced(node, "started", place=None)
+        story.traced(node, "metadata", place=None, version=90, controller_epoch=7)
+        story.obeyed(node, 9, leader=1, isr=[1, 2, 3], leader_epoch=5)
+    for node in (1, 2, 3):
+        story.traced(node, "started", place=None)
+    for node in (1, 2, 3):
+        story.traced(node, "metadata", place=None, version=10, controller_epoch=1)
+        story.traced(node, "metadata", place=None, version=version, controller_epoch=7)
+        at = 9 if leader_epoch >= 5 else 8
+        story.obeyed(node, at, leader=1, isr=[1, 2, 3], leader_epoch=leader_epoch)
+    return story.sent("w-1", 0).read({0: "w-1"}).read({0: "w-1"}, turn=turn)
+
+
+def test_a_cluster_that_forgets_when_it_is_started_again_breaks_row_20() -> None:
+    assert broken(restarted(version=40, leader_epoch=5)) == {20}
+    assert broken(restarted(version=91, leader_epoch=3)) == {20}
+
+
+def test_whoever_was_started_again_may_begin_low_and_catch_up() -> None:
+    assert not broken(restarted(version=90, leader_epoch=5))
+    assert not broken(restarted(version=40, leader_epoch=5, turn=1)), "it did not come to its end"
 
 
 def test_a_leader_epoch_that_falls_from_one_state_to_the_next_breaks_row_20() -> None:

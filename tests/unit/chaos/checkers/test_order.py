@@ -44,7 +44,9 @@ def test_partitions_that_changed_hands_in_a_poll_are_left_out() -> None:
 
 
 def test_a_poll_may_pass_over_what_retention_has_deleted() -> None:
-    story = three().polled({1: "w-2"}, by="s").polled({0: "w-1", 2: "w-3"})
+    story = Story(topics={"t": {"retention.bytes": "100"}})
+    story.sent("w-1", 0).sent("w-2", 1).sent("w-3", 2)
+    story.polled({1: "w-2"}, by="s").polled({0: "w-1", 2: "w-3"})
     assert not broken(story.read({2: "w-3"}, start=2))
 
 
@@ -169,7 +171,8 @@ def test_a_control_record_is_no_hole() -> None:
 
 
 def test_an_empty_log_has_no_hole_wherever_it_begins() -> None:
-    assert not broken(Story().sent("w-1", 6).read({}, start=7, end=7))
+    story = Story(topics={"t": {"retention.bytes": "100"}})
+    assert not broken(story.sent("w-1", 6).read({}, start=7, end=7))
 
 
 # ── 14: epochs ────────────────────────────────────────────────────────────────────────────────
