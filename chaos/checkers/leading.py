@@ -221,6 +221,9 @@ def _find_forgotten(traced: Traced, found: Findings) -> None:
     first_ns = min(started.values(), default=0)
     highest, last = dict[tuple[Any, ...], int](), dict[tuple[Any, ...], int]()
     for line in traced.lines:
+        if line.get("topic") in traced.deleted:
+            # What is told of it last may be long before its end.
+            continue
         for key, value in _growing(line).items():
             if line["t_ns"] < first_ns:
                 highest[key[1:]] = max(value, highest.get(key[1:], value))
