@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.interop.broker import wait_until
 from tests.interop.kafka import DUMP_LOG_SEGMENTS, run_tool
@@ -98,3 +99,33 @@ def test_kafka_reads_what_our_coordinator_has_written(target: Target, written: s
     # Empty, Ongoing, PrepareCommit, CompleteCommit.
     for number in (0, 1, 2, 4):
         assert f'"transactionStatus":{number},' in said
+
+
+def test_what_is_open_is_no_hanging_one_and_can_be_aborted_by_its_offset(
+    target: Target, tools: Tools
+) -> None:
+    topic, create = "left-open", ("--partitions", "1", "--replication-factor", "3")
+    tools.ask(TOPICS, "--create", "--topic", topic, *create)
+    producer = Producer({"bootstrap.servers": target.bootstrap, "transactional.id": "somebody"})
+    producer.init_transactions(DEADLINE_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"never decided")
+    assert producer.flush(DEADLINE_S) == 0
+    other = Producer({"bootstrap.servers": target.bootstrap})
+    other.produce(topic, b"behind it")
+    assert other.flush(DEADLINE_S) == 0
+    at = ("--topic", topic, "--partition", "0")
+    described = tools.ask(TRANSACTIONS, "describe-producers", *at).out
+    assert re.search(r"\b0\s*$", described.rstrip()), described
+    # A coordinator knows of it, so it does not hang, however old it is.
+    hanging = tools.ask(TRANSACTIONS, "find-hanging", *at, "--max-transaction-timeout", "0").out
+    assert topic not in hanging, hanging
+    tools.ask(TRANSACTIONS, "abort", *at, "--start-offset", "0")
+    described = tools.ask(TRANSACTIONS, "describe-producers", *at).out
+    assert re.search(r"\bNone\s*$", described.rstrip()), described
+    ran = tools.ask(
+        CONSOLE_CONSUMER,
+        *("--topic", topic, "--from-beginning", "--max-messages", "1"),
+        *("--isolation-level", "read_committed", "--timeout-ms", "20000"),
+    )
+    assert ran.lines == ["behind it"]
