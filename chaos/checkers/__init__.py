@@ -79,7 +79,8 @@ V: the run is not valid. Counted: it happened, it is told, and it is allowed.
 16  lost-on-node          Promised, and not on a replica that is in sync at the end.  V
 17  two-leaders           Two nodes led, or appended, in one leader epoch of a partition: by the
                           trace, by metadata that clients got, by who acknowledged records of it.
-                          Two processes live with one id.  V
+                          Two processes live with one id; or the second ended, and not as one that
+                          is refused.  V
 18  unclean-election      A new leader was neither in sync nor eligible in the state before, or the
                           metadata call the election unclean.  V; counted where it is allowed
 19  min-isr-leak          acks=all was answered by a node whose metadata had fewer in sync than the

@@ -52,6 +52,21 @@ def test_a_scenario_knows_what_it_takes_of_a_backend() -> None:
     assert Means.KILL in found["C41"].means
 
 
+def test_one_failure_may_take_eight_seconds_and_the_loss_of_most_nodes_twenty() -> None:
+    found = load()
+    # Nobody has to start when all go on.
+    assert {found[name].recovery_s for name in ("C02", "C22", "C27")} == {8.0}
+    assert {found[name].recovery_s for name in ("C07", "C11", "C38")} == {20}
+
+
+def test_options_change_while_two_of_three_are_gone_and_somebody_takes_the_change() -> None:
+    changing, gone = load()["C38"], load()["C07B"]
+    assert (changing.steps[0].fault, changing.steps[0].target) == ("kill", Target.TWO)
+    assert changing.steps[0].target is gone.steps[0].target
+    assert changing.steps[0].also[0].fault == "min-isr"
+    assert changing.controllers == 3
+
+
 def test_a_row_becomes_a_scenario() -> None:
     fault = {"fault": "pause", "target": "all", "for_s": 2, "times": 3, "apart_s": 0.5}
     found = read(table(fault=[fault], options={"min.insync.replicas": 1}))["X1"]
