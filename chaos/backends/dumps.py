@@ -22,9 +22,8 @@ from ottla.chaos.backends.process import surroundings
 from ottla.chaos.clock import now_ns
 from ottla.chaos.evidence import FinalRead, Record
 from ottla.chaos.history import Place
-from ottla.chaos.payload import decode_payload, wire_name
+from ottla.chaos.payload import TOMBSTONE_HEADER, decode_payload, wire_name
 from ottla.chaos.ports import HarnessError
-from ottla.chaos.runner.requests import TOMBSTONE_HEADER
 
 _DUMP_DEADLINE_S: Final = 120.0
 # It is read before the restart of the whole cluster.

@@ -12,6 +12,8 @@ from ottla.chaos.nemesis.table import KINDS
 from ottla.chaos.ports import Means
 from ottla.chaos.scenarios import load, read
 from ottla.proto.errors import ConfigError
+from ottla.proto.options import node
+from ottla.replication.storage import failpoints
 
 ROW: dict[str, Any] = {
     "id": "X1",
@@ -65,6 +67,15 @@ def test_options_change_while_two_of_three_are_gone_and_somebody_takes_the_chang
     assert changing.steps[0].target is gone.steps[0].target
     assert changing.steps[0].also[0].fault == "min-isr"
     assert changing.controllers == 3
+
+
+def test_controllers_die_with_their_snapshots_which_are_taken_often_enough() -> None:
+    found = load()["C30"]
+    places = {step.facts["place"] for step in found.steps if step.fault == "failpoint"}
+    assert {"quorum.snapshot.before", "quorum.snapshot.after"} <= places
+    assert places <= failpoints.NAMES
+    row = node.BY_NAME["metadata.log.max.record.bytes.between.snapshots"]
+    assert int(found.options[row.name]) < row.default
 
 
 def test_a_row_becomes_a_scenario() -> None:
