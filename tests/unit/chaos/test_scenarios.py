@@ -11,6 +11,7 @@ from ottla.chaos.nemesis.plan import Target
 from ottla.chaos.nemesis.table import KINDS
 from ottla.chaos.ports import Means
 from ottla.chaos.scenarios import load, read
+from ottla.chaos.workload import plan_for
 from ottla.proto.errors import ConfigError
 from ottla.proto.options import node
 from ottla.replication.storage import failpoints
@@ -76,6 +77,16 @@ def test_controllers_die_with_their_snapshots_which_are_taken_often_enough() -> 
     assert places <= failpoints.NAMES
     row = node.BY_NAME["metadata.log.max.record.bytes.between.snapshots"]
     assert int(found.options[row.name]) < row.default
+
+
+def test_the_long_mix_has_all_loads_at_once_and_each_process_a_name_of_its_own() -> None:
+    mix = load()["C44"]
+    # The writers of W1 are those of W2 that ask for all acknowledgements.
+    assert {"W2", "W3", "W4", "W5", "WC", "WT"} <= set(mix.workload.split("+"))
+    plan = plan_for(mix.workload, 1, range(1, mix.nodes + 1), pace=mix.pace)
+    names = [one.name for one in plan.processes]
+    assert len(names) == len(set(names))
+    assert {"restless", "settled"} <= set(plan.groups())
 
 
 def test_a_row_becomes_a_scenario() -> None:
