@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from random import Random
 from typing import Any, Final
@@ -249,7 +249,7 @@ class _Performance:
             # What is to be read must not go away meanwhile.
             set_option(self._scene, "retention.ms", "-1")
         self._look(1)
-        compacted = self._compacted(topics)
+        compacted = compacted_of(topics, self._scene.view())
         self._enter("offline")
         everybody = self._scene.everybody
         codes = self._backend.stop(everybody)
@@ -264,16 +264,6 @@ class _Performance:
         self._backend.wait_ready(everybody, _WHOLE_S)
         self._scene.wait_whole(_WHOLE_S)
         self._look(2)
-
-    def _compacted(self, topics: Mapping[str, Mapping[str, str]]) -> list[Place]:
-        """Return the partitions of which only the records tell what a copy has lost."""
-        return sorted(
-            Place(label, place.partition)
-            for label, options in topics.items()
-            if "compact" in options.get("cleanup.policy", "")
-            for place in self._scene.view()
-            if place.topic == wire_name(label)
-        )
 
     def _look(self, turn: int) -> None:
         self._folder.add_finals(self._runner.final_reads(None, turn))
@@ -307,6 +297,17 @@ class _Performance:
         if Means.TRACE in self._backend.means:
             self._folder.keep_trace(self._backend.trace_files())
         self._folder.keep_logs(self._backend.log_lines())
+
+
+def compacted_of(topics: Mapping[str, Mapping[str, str]], places: Collection[Place]) -> list[Place]:
+    """Return the partitions of which only the records tell what a copy has lost."""
+    return sorted(
+        Place(label, place.partition)
+        for label, options in topics.items()
+        if "compact" in options.get("cleanup.policy", "")
+        for place in places
+        if place.topic == wire_name(label)
+    )
 
 
 def command_of(scenario: str, seed: int, backend: str) -> str:
