@@ -5,7 +5,7 @@
     fault      the steps of the scenario
     recover    everything is mended; wait until all copies are in sync
     final      writers stop; every partition is read from its leader, every replica is looked into
-    offline    all nodes stop properly, and their files are verified
+    offline    all nodes stop properly, their files are verified, and compacted copies are read
     restart    the whole cluster starts again, and everything is read once more
 
 Evidence is written as it comes. What goes wrong with the harness is evidence too: such a run is no
@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from random import Random
 from typing import Any, Final
 
 from ottla.chaos.clock import NeverHappenedError, let_pass, now_ns, now_s, wait_until
 from ottla.chaos.evidence import FaultEvent, RunFacts, Uses
+from ottla.chaos.history import Place
 from ottla.chaos.load import LoadWatch
 from ottla.chaos.machine import machine_facts
 from ottla.chaos.nemesis.admin import set_option
@@ -253,6 +254,7 @@ class _Performance:
             # What is to be read must not go away meanwhile.
             set_option(self._scene, "retention.ms", "-1")
         self._look(1)
+        compacted = compacted_of(topics, self._scene.view())
         self._enter("offline")
         everybody = self._scene.everybody
         codes = self._backend.stop(everybody)
@@ -261,6 +263,7 @@ class _Performance:
             self._scene.tell("exit", NOTE, tuple(bad), codes=list(bad.values()))
         if Means.OFFLINE in self._backend.means:
             self._folder.write_offline(self._backend.verify_offline())
+            self._folder.add_finals(self._backend.offline_reads(compacted))
         self._enter("restart")
         self._scene.begin(everybody)
         self._backend.wait_ready(everybody, _WHOLE_S)
@@ -299,6 +302,17 @@ class _Performance:
         if Means.TRACE in self._backend.means:
             self._folder.keep_trace(self._backend.trace_files())
         self._folder.keep_logs(self._backend.log_lines())
+
+
+def compacted_of(topics: Mapping[str, Mapping[str, str]], places: Collection[Place]) -> list[Place]:
+    """Return the partitions of which only the records tell what a copy has lost."""
+    return sorted(
+        Place(label, place.partition)
+        for label, options in topics.items()
+        if "compact" in options.get("cleanup.policy", "")
+        for place in places
+        if place.topic == wire_name(label)
+    )
 
 
 def command_of(scenario: str, seed: int, backend: str) -> str:

@@ -27,6 +27,8 @@ _FORMAT: Final = "ottla1"
 _BAR: Final = "|"
 _FIELDS: Final = 5
 LIFE_MARK: Final = "#"
+# A tombstone has no value: its payload stands in this header.
+TOMBSTONE_HEADER: Final = "ottla"
 # Few, so that a cleaner has much to throw away.
 KEYS: Final = 23
 

@@ -16,7 +16,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from ottla.chaos.evidence import ReplicaPrint
+from ottla.chaos.evidence import FinalRead, ReplicaPrint
+from ottla.chaos.history import Place
 from ottla.proto.errors import OttlaError
 
 
@@ -178,6 +179,9 @@ class Backend(Protocol):
 
     def verify_offline(self) -> dict[int, list[str]]:
         """Read the files of all nodes, which are down, and return what is wrong with each."""
+
+    def offline_reads(self, places: Sequence[Place]) -> list[FinalRead]:
+        """Read the records of partitions from the files of all nodes, which are down."""
 
     def log_lines(self) -> dict[int, list[tuple[int, str]]]: ...
 

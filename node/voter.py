@@ -29,7 +29,7 @@ from ottla.controller.publishing import PublishingMachine
 from ottla.controller.quorum.formation import Formation
 from ottla.controller.quorum.journal import Journal, create_journal
 from ottla.controller.quorum.layout import is_blank, is_formatted
-from ottla.controller.quorum.member import QuorumMember
+from ottla.controller.quorum.member import Compaction, QuorumMember
 from ottla.controller.quorum.membership import Membership, Standing
 from ottla.controller.quorum.port import QuorumStatus, Role
 from ottla.controller.quorum.runner import RunningMember
@@ -47,6 +47,7 @@ from ottla.node.logs import logger
 from ottla.node.metrics import Metrics
 from ottla.node.options import NodeOptions
 from ottla.node.quorum_counts import CountedMember, ElectionCounts
+from ottla.node.quorum_store import QuorumStore
 from ottla.proto.errors import ConfigError, StorageError
 from ottla.proto.options import node
 from ottla.proto.options import topic as topic_rows
@@ -83,7 +84,7 @@ class Voter:
     def __init__(self, around: Surroundings, store: StateStore) -> None:
         """Look into the store. Raises `StorageError` or `ConfigError` if that may not vote."""
         self._around: Final = around
-        self._store: Final = store
+        self._store: Final = QuorumStore(store)
         self._journal: Journal | None = None
         self._member: RunningMember | None = None
         self._transport: RaftTransport | None = None
@@ -231,6 +232,7 @@ class Voter:
             link=transport,
             now_ms=around.clock.monotonic_ms,
             dice=Random(),
+            compaction=Compaction(size_bytes=around.options.current.value_of(node.SNAPSHOT_BYTES)),
         )
         running = CountedMember(
             member,

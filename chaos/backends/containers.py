@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from typing import Any, Final
 
 import docker  # type: ignore[import-not-found,import-untyped,unused-ignore]  # it has no types
 
-from ottla.chaos.backends import inside
+from ottla.chaos.backends import dumps, inside
 from ottla.chaos.backends.cuts import Cuts, can_cut
 from ottla.chaos.backends.gatekeeper import Gatekeeper
 from ottla.chaos.backends.links import CLIENTS, EVERYWHERE
@@ -35,7 +36,7 @@ from ottla.chaos.backends.process import uses_of
 from ottla.chaos.backends.reserved import HOST, reserve_ports
 from ottla.chaos.backends.verifying import problems_in
 from ottla.chaos.clock import NeverHappenedError, wait_until
-from ottla.chaos.evidence import ReplicaPrint
+from ottla.chaos.evidence import FinalRead, ReplicaPrint
 from ottla.chaos.history import Place
 from ottla.chaos.ports import WHOLE, HarnessError, LinkFault, Means
 
@@ -396,6 +397,21 @@ class ContainerBackend:
         # The exit code says that something is wrong, and the answer says what.
         command = ["sh", "-c", f"ottla log verify --json {_DATA} || true"]
         return {node: problems_in(json.loads(self._beside(node, command))) for node in _NODES}
+
+    def offline_reads(self, places: Sequence[Place]) -> list[FinalRead]:
+        def dump_on(node: int) -> dumps.Dump:
+            # It ends with an exit code if it could not tell everything, and has told the rest.
+            begin = "ottla log dump --json"
+            return lambda arguments: self._beside(
+                node, ["sh", "-c", f"{begin} {shlex.join(arguments)} || true"]
+            ).decode()
+
+        chosen = _NODES if places else ()
+        return [
+            read
+            for node in chosen
+            for read in dumps.offline_reads(node, _DATA, places, dump_on(node))
+        ]
 
     def log_lines(self) -> dict[int, list[tuple[int, str]]]:
         kept: dict[int, list[tuple[int, str]]] | None = getattr(self, "_logs", None)

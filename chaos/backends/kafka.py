@@ -27,7 +27,8 @@ from ottla.chaos.backends.links import CLIENTS
 from ottla.chaos.backends.process import NodeProcess, surroundings
 from ottla.chaos.backends.reserved import HOST, reserve_ports
 from ottla.chaos.clock import NeverHappenedError, wait_until
-from ottla.chaos.evidence import ReplicaPrint
+from ottla.chaos.evidence import FinalRead, ReplicaPrint
+from ottla.chaos.history import Place
 from ottla.chaos.ports import HarnessError, LinkFault, Means
 from ottla.clients.connection import Connection
 from ottla.proto.errors import ConfigError, OttlaError
@@ -312,6 +313,9 @@ class KafkaBackend:
         raise _cannot(Means.DIGEST)
 
     def verify_offline(self) -> dict[int, list[str]]:
+        raise _cannot(Means.OFFLINE)
+
+    def offline_reads(self, places: Sequence[Place]) -> list[FinalRead]:
         raise _cannot(Means.OFFLINE)
 
 

@@ -20,14 +20,14 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from ottla.chaos.backends import inside
+from ottla.chaos.backends import dumps, inside
 from ottla.chaos.backends.gatekeeper import Gatekeeper
 from ottla.chaos.backends.links import CLIENTS
 from ottla.chaos.backends.process import NodeProcess, surroundings
 from ottla.chaos.backends.reserved import HOST, reserve_ports
 from ottla.chaos.backends.verifying import verify
 from ottla.chaos.clock import NeverHappenedError, wait_until
-from ottla.chaos.evidence import ReplicaPrint
+from ottla.chaos.evidence import FinalRead, ReplicaPrint
 from ottla.chaos.history import Place
 from ottla.chaos.ports import HarnessError, LinkFault, Means
 
@@ -321,6 +321,14 @@ class LocalBackend:
 
     def verify_offline(self) -> dict[int, list[str]]:
         return {node: verify(process.data_dir) for node, process in self._processes.items()}
+
+    def offline_reads(self, places: Sequence[Place]) -> list[FinalRead]:
+        roots = {node: str(self._processes[node].data_dir) for node in self.nodes if places}
+        return [
+            read
+            for node, root in roots.items()
+            for read in dumps.offline_reads(node, root, places, dumps.dump_here)
+        ]
 
     def log_lines(self) -> dict[int, list[tuple[int, str]]]:
         return {node: process.log_lines() for node, process in self._processes.items()}

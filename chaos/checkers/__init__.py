@@ -78,10 +78,13 @@ V: the run is not valid. Counted: it happened, it is told, and it is allowed.
 15  replica-divergence    Replicas differ below the high watermark, in any batch by offsets, epoch,
                           size or checksum; one that is in sync ends below it; files are unsound. A
                           difference above the high watermark is counted, and V in the last turn.
-16  lost-on-node          Promised, and not on a replica that was in sync when it was read.  V
+16  lost-on-node          Promised, and not on a replica that was in sync when it was read. Of a
+                          compacted partition: not among the records that are in the files of each
+                          replica when all nodes are down, and may not be gone.  V
 17  two-leaders           Two nodes led, or appended, in one leader epoch of a partition: by the
                           trace, by metadata that clients got, by who acknowledged records of it.
-                          Two processes live with one id.  V
+                          Two processes live with one id; or the second ended, and not as one that
+                          is refused.  V
 18  unclean-election      A new leader was neither in sync nor eligible in the state before, or the
                           metadata call the election unclean.  V; counted where it is allowed
 19  min-isr-leak          acks=all was answered by a node whose metadata had fewer in sync than the

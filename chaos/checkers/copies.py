@@ -9,8 +9,8 @@ there to cause it, and everything else is compared as usual. Base offset and lea
 have no checksum: where a bit was flipped on purpose, one batch of that replica may differ.
 
 Cleaners work alone on each replica, so of a compacted topic only the leader epochs of batches that
-both have are compared. What the records of a copy are is judged of the leader alone (rows 4, 5 and
-13, before and after the restart, when others may lead); of the other copies no row judges it.
+both have are compared. What such a copy has lost is seen in its records, which are read when all
+nodes are down: row 16 looks into every one of them that was in sync.
 
 Not here: what of it was acknowledged (`keeping.py`).
 """
@@ -21,13 +21,17 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
+from typing import Final
 
-from ottla.chaos.checkers.case import Case
+from ottla.chaos.checkers.case import Case, Reading
 from ottla.chaos.checkers.findings import Findings, not_judged, ruled
 from ottla.chaos.checkers.traced import Traced
-from ottla.chaos.evidence import BatchPrint, Evidence, ReplicaPrint, Verdict
+from ottla.chaos.evidence import BatchPrint, Evidence, FinalRead, ReplicaPrint, Verdict
 from ottla.chaos.history import Place
 from ottla.chaos.payload import wire_name
+
+# Of which final reads those are that were made when all nodes were down.
+OFFLINE: Final = "offline"
 
 
 def judge_copies(case: Case, traced: Traced | None) -> Iterator[Verdict]:
@@ -99,6 +103,41 @@ def silent_replicas(case: Case, traced: Traced | None) -> Iterator[tuple[Place, 
             if (there, node, read.turn) not in shown:
                 told = f"node {node} is in sync and shows nothing of {read.place}"
                 yield read.place, f"{told}, turn {read.turn}"
+
+
+def must_hold_all(case: Case, traced: Traced | None, reading: Reading) -> bool:
+    """Whether a replica that was read was in sync; nobody told: take it that it was.
+
+    What was read while all were down goes by who was in sync when its leader was read, just before:
+    those who stop leave the set one after the other.
+    """
+    read = reading.read
+    name, node = read.source.rpartition("-")[::2]
+    if traced is None or name != OFFLINE:
+        read_ns = case.read_ns(read.place, read.turn)
+        return traced is None or traced.is_in_sync(read.place, int(node), read_ns)
+    members = _in_sync_before(case, traced, read)
+    return not members or int(node) in members
+
+
+def unread_copies(case: Case, traced: Traced | None) -> Iterator[tuple[Place, str]]:
+    """Yield the compacted partitions of which a replica in sync had no files, and whose they are.
+
+    Where no copy was read nothing follows, and without a trace nobody knows who has one.
+    """
+    reads = [one.read for one in case.replica_reads if one.read.source.startswith(OFFLINE)]
+    found = {(one.place, one.source) for one in reads}
+    for read in {one.place: one for one in reads}.values():
+        for node in () if traced is None else _in_sync_before(case, traced, read):
+            if (read.place, f"{OFFLINE}-{node}") not in found:
+                yield read.place, f"node {node} was in sync and has no files of {read.place}"
+
+
+def _in_sync_before(case: Case, traced: Traced, read: FinalRead) -> tuple[int, ...]:
+    there = Place(wire_name(read.place.topic), read.place.partition)
+    leader = (one.read for one in case.finals if one.read.place == read.place)
+    moments = (one.began_ns for one in leader if one.turn == read.turn)
+    return traced.in_sync_at(there, next(moments, read.began_ns))
 
 
 def _high_watermark(replicas: Sequence[ReplicaPrint]) -> int:

@@ -13,7 +13,7 @@ from typing import Final
 
 from ottla.chaos.checkers.case import LEADER, Case, Reading
 from ottla.chaos.checkers.changes import LeaderChanges
-from ottla.chaos.checkers.copies import silent_replicas
+from ottla.chaos.checkers.copies import must_hold_all, silent_replicas, unread_copies
 from ottla.chaos.checkers.findings import Findings, not_judged, ruled
 from ottla.chaos.checkers.sends import Send
 from ottla.chaos.checkers.traced import Traced
@@ -130,9 +130,7 @@ def _lost_on_node(case: Case, traced: Traced | None) -> Verdict:
         return not_judged(16, "replicas cannot be looked into")
     found = Findings()
     for reading in case.replica_reads:
-        node, place = int(reading.read.source.rpartition("-")[2]), reading.read.place
-        read_ns = case.read_ns(place, reading.read.turn)
-        if traced is None or traced.is_in_sync(place, node, read_ns):
+        if must_hold_all(case, traced, reading):
             for send in case.promised(reading.read.place):
                 _look_for(case, reading, send, found)
     read = {(one.read.place, one.read.source, one.read.turn) for one in case.replica_reads}
@@ -141,7 +139,7 @@ def _lost_on_node(case: Case, traced: Traced | None) -> Verdict:
         is_in_sync = traced is None or traced.is_in_sync(one.place, one.node, read_ns)
         if is_in_sync and (one.place, f"node-{one.node}", one.turn) not in read:
             _look_in_batches(case, one, found)
-    for place, told in silent_replicas(case, traced):
+    for place, told in (*silent_replicas(case, traced), *unread_copies(case, traced)):
         if any(True for _ in case.promised(place)):
             found.add(told)
     return ruled(16, found)
@@ -149,6 +147,7 @@ def _lost_on_node(case: Case, traced: Traced | None) -> Verdict:
 
 def _look_in_batches(case: Case, replica: ReplicaPrint, found: Findings) -> None:
     """Without its records: at least there is a batch that goes over each acknowledged offset."""
+    # Of these the records are read when all nodes are down.
     if case.is_compacted(replica.place):
         return
     covered = set[int]()

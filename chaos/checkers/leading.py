@@ -16,7 +16,7 @@ from ottla.chaos.checkers.case import Case
 from ottla.chaos.checkers.findings import Findings, not_judged, ruled
 from ottla.chaos.checkers.sends import Send
 from ottla.chaos.checkers.traced import LATE_NS, Line, Traced
-from ottla.chaos.evidence import RunFacts, Verdict
+from ottla.chaos.evidence import FaultEvent, RunFacts, Verdict
 from ottla.chaos.history import Kind, Place
 from ottla.chaos.payload import LIFE_MARK
 
@@ -24,6 +24,9 @@ _UNTRACED: Final = "the system gives no trace"
 _NO_STATES: Final = "the trace tells the state of no partition"
 # What all nodes must tell alike of a partition at one partition epoch.
 _STATE: Final = ("leader", "leader_epoch", "replicas", "isr", "elr")
+# How a second process of a node ends, by whether it has the files of the first: these are in use,
+# which is for whoever looks after the disk; or its id is, and that is an option.
+_REFUSED: Final = {True: 1, False: 2}
 
 
 def judge_leading(case: Case, traced: Traced | None) -> Iterator[Verdict]:
@@ -114,15 +117,24 @@ def _two_leaders(case: Case, traced: Traced | None) -> Verdict:
     _add_answers(case, told)
     found = Findings()
     for note in case.evidence.faults:
-        # A second process with the id of one that lives must end, with an exit code.
-        if note.step == "note" and note.fault == "twin" and note.facts.get("exit_code") is None:
-            found.add(f"two processes are node {list(note.targets)} at the same time")
+        if note.step == "note" and note.fault == "twin":
+            _judge_twin(note, found)
     if not told and not found.count:
         return not_judged(17, "nobody has told who led")
     for (name, epoch), nodes in sorted(told.items()):
         if len(nodes) > 1:
             found.add(f"{name} was led in epoch {epoch} by {sorted(nodes)}")
     return ruled(17, found)
+
+
+def _judge_twin(note: FaultEvent, found: Findings) -> None:
+    """A second process with the id of one that lives is refused, and says so by its exit code."""
+    code, is_same = note.facts.get("exit_code"), bool(note.facts.get("on_same_files"))
+    if code is None:
+        found.add(f"two processes are node {list(note.targets)} at the same time")
+    elif code != _REFUSED[is_same]:
+        told = f"a second process of node {list(note.targets)} ended with {code}"
+        found.add(f"{told}: that is not how one is refused, which is {_REFUSED[is_same]}")
 
 
 def _add_answers(case: Case, told: dict[tuple[str, int], set[int]]) -> None:

@@ -24,7 +24,7 @@ def suffer(scene: Scene, targets: Sequence[int], clauses: Sequence[str]) -> int:
     )
 
 
-def _tell_met(scene: Scene, targets: Sequence[int], fault: str, times: int) -> None:
+def tell_met(scene: Scene, targets: Sequence[int], fault: str, times: int) -> None:
     """Tell how often a fault was met; whoever ended has met it too."""
     ended = sum(1 for node in targets if not scene.backend.is_running(node))
     scene.tell("met", NOTE, targets, what=fault, times=times + ended)
@@ -35,7 +35,7 @@ def _disk(
 ) -> Iterator[None]:
     suffer(scene, targets, clauses)
     yield
-    _tell_met(scene, targets, step.fault, suffer(scene, targets, ()))
+    tell_met(scene, targets, step.fault, suffer(scene, targets, ()))
     mend(scene, targets)
 
 
@@ -64,7 +64,7 @@ def clock(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
         met += suffer(scene, targets, [f"clock_ms={scene.dice.randint(-jump_ms, jump_ms)}"])
         scene.last(0.1)
     yield
-    _tell_met(scene, targets, step.fault, met + suffer(scene, targets, ()))
+    tell_met(scene, targets, step.fault, met + suffer(scene, targets, ()))
 
 
 _DISK: Final = frozenset({Means.DISK})

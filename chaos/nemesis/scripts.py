@@ -13,6 +13,7 @@ from typing import Final
 from ottla.chaos.clock import NeverHappenedError, wait_until
 from ottla.chaos.history import Place
 from ottla.chaos.nemesis.admin import elect_unclean
+from ottla.chaos.nemesis.disks import suffer, tell_met
 from ottla.chaos.nemesis.kind import Kind
 from ottla.chaos.nemesis.networks import CUT, RESET, between, set_ways
 from ottla.chaos.nemesis.nodes import go_on, hang
@@ -196,18 +197,49 @@ def slow_then_dark(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterat
     place, seen = _chosen(scene)
     copies = [one for one in seen.replicas if one != seen.leader]
     with _told(scene, "disk-slow", copies):
-        for node in copies:
-            scene.backend.set_faults(node, [f"slow_sync_ms={int(step.facts.get('sync_ms', 300))}"])
+        suffer(scene, copies, [f"slow_sync_ms={int(step.facts.get('sync_ms', 300))}"])
         scene.last(float(step.facts.get("slow_s", 3)))
         scene.tell("power", INJECT, scene.everybody)
         scene.backend.cut_power(scene.everybody)
-    scene.begin([one for one in scene.everybody if one != seen.leader])
+    yield from _led_by_copies(scene, place, seen.leader, copies)
+
+
+def failing_then_dark(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:
+    """Copies cannot sync; all lose power; the leader, which could, is back last (rule 48).
+
+    1. Every sync of a copy fails: what it wrote is on no disk, and its kernel forgets that.
+    2. A copy that takes this for a success claims to hold it, and so it is acknowledged.
+    3. After the cut that copy leads before the leader is back, without what was acknowledged.
+
+    Copies that know better are out of sync by then, and need not lead.
+    """
+    place, seen = _chosen(scene)
+    copies = [one for one in seen.replicas if one != seen.leader]
+    with _told(scene, "disk-error", copies):
+        suffer(scene, copies, ["eio=sync:*.log:1+"])
+        scene.last(float(step.facts.get("failing_s", 4)))
+        # It works again, and that brings nothing back: what was not written stays unwritten.
+        tell_met(scene, copies, "disk-error", suffer(scene, copies, ()))
+        scene.tell("power", INJECT, scene.everybody)
+        scene.backend.cut_power(scene.everybody)
+    yield from _led_by_copies(scene, place, seen.leader, copies, is_needed=False)
+
+
+def _led_by_copies(
+    scene: Scene, place: Place, leader: int, copies: Sequence[int], *, is_needed: bool = True
+) -> Iterator[None]:
+    """Start all but the leader, which comes back when a copy leads, or does not for long."""
+    scene.begin([one for one in scene.everybody if one != leader])
     scene.wait_ready(copies)
-    for node in copies:
-        scene.backend.set_faults(node, ())
-    _wait_or_tell(scene, lambda: _heir(scene, place, seen.leader) is not None, "a copy leads")
+    suffer(scene, copies, ())
+
+    def holds() -> bool:
+        now = scene.view().get(place)
+        return now is not None and now.leader in copies
+
+    _wait_or_tell(scene, holds, f"a copy leads {place}", is_needed=is_needed)
     yield
-    scene.begin([seen.leader])
+    scene.begin([leader])
     scene.tell("power", HEAL, scene.everybody)
 
 
@@ -385,6 +417,14 @@ KINDS: Final = (
         frozenset({Means.DISK, Means.POWER}),
         slow_then_dark,
         (("sync_ms", 300), ("slow_s", 3)),
+        is_script=True,
+    ),
+    Kind(
+        "failing-then-dark",
+        "copies cannot sync; then all lose power, and the leader is back last",
+        frozenset({Means.DISK, Means.POWER}),
+        failing_then_dark,
+        (("failing_s", 4),),
         is_script=True,
     ),
     Kind(

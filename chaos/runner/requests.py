@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ottla.chaos.history import Place
+from ottla.chaos.payload import TOMBSTONE_HEADER
 from ottla.proto.errors import ErrorCode
 from ottla.proto.ids import TopicPartition
 from ottla.proto.kafka.message import Message
@@ -30,8 +31,6 @@ PRODUCE_BY_NAME: Final = 12
 PRODUCE_BY_ID: Final = 13
 FETCH_BY_NAME: Final = 12
 EARLIEST: Final = -2
-# A tombstone has no value: what it is stands in this header.
-TOMBSTONE_HEADER: Final = "ottla"
 POLL_BYTES_MAX: Final = 256 << 10
 _CHANGE_MS: Final = 8_000
 _TOPIC: Final = 2

@@ -288,6 +288,15 @@ LEADER_IMBALANCE_CHECK_SECONDS: Final = Option(
     doc="How often leaderships are moved back to the preferred replicas.",
     differs=Difference("300", "a node that came back should soon carry its share."),
 )
+SNAPSHOT_BYTES: Final = Option(
+    name="metadata.log.max.record.bytes.between.snapshots",
+    kind=LONG,
+    default=20 * _MIB,
+    check=at_least(1),
+    unit="bytes",
+    doc="A controller replaces its journal of the metadata by a snapshot when it is longer than "
+    "this, or has more than a thousand entries.",
+)
 
 # ── The log ───────────────────────────────────────────────────────────────────────────────────
 

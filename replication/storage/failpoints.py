@@ -74,6 +74,8 @@ FAILPOINTS: Final = (
     Failpoint("log.recovery.after", "The log is whole again; its recovery point is not stored."),
     Failpoint("state.commit.before", "A transaction of the state store is about to begin."),
     Failpoint("state.commit.after", "A transaction is durable and its caller was not told."),
+    Failpoint("quorum.snapshot.before", "A snapshot and what it trims are about to be committed."),
+    Failpoint("quorum.snapshot.after", "Both are durable, at once; the member was not told."),
     Failpoint("leader.lead.before", "The metadata made this replica the leader; it does not lead."),
     Failpoint("leader.lead.after", "It leads; nothing is appended in the new epoch."),
     Failpoint("leader.feed", "An answer to a follower is made and not sent."),

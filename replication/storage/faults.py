@@ -137,13 +137,14 @@ def _error(code: int, path: str | None = None) -> OSError:
 
 @dataclass(slots=True)
 class FaultRule:
-    """Fail the n-th time that an operation meets a path."""
+    """Fail the n-th time that an operation meets a path, and if it lasts, every time from then."""
 
     operation: str
     # Matched against the whole path and against its last name.
     pattern: str
     nth: int = 1
     code: int = errno.EIO
+    is_lasting: bool = False
     hits: int = 0
 
 
@@ -180,7 +181,7 @@ class FaultPlan:
                 or fnmatchcase(path.rpartition("/")[2], rule.pattern)
             ):
                 rule.hits += 1
-                if rule.hits == rule.nth:
+                if rule.hits == rule.nth or (rule.is_lasting and rule.hits > rule.nth):
                     self.met += 1
                     raise _error(rule.code, path)
 

@@ -7,6 +7,7 @@
     seed=5               of the dice of the cut
     enospc_after=1000000 the disk takes so many more bytes
     eio=sync:*.log:3     fail the third sync of a matching file; any of `faults.OPERATIONS`
+    eio=sync:*.log:3+    the same, and every sync after it
     error=EACCES:open:*.log:1   the same with another error
     slow_sync_ms=20      every sync takes so much longer
 
@@ -130,7 +131,8 @@ def _rule(name: str, value: str) -> FaultRule:
         form = "operation:pattern:nth" if name == "eio" else "ERROR:operation:pattern:nth"
         known = ", ".join(OPERATIONS)
         raise ConfigError(f"{ENVIRONMENT_KEY}: {name} is {form}; operations are {known}.")
-    return FaultRule(parts[1], parts[2], max(1, _number(name, parts[3])), code)
+    nth, is_lasting = parts[3].removesuffix("+"), parts[3].endswith("+")
+    return FaultRule(parts[1], parts[2], max(1, _number(name, nth)), code, is_lasting)
 
 
 def open_storage(root: str, environ: Mapping[str, str]) -> Storage:

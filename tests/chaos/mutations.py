@@ -9,6 +9,7 @@ Not here: running them (`broken_node.py`, `test_mutations.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ from ottla.node.transactions.transaction import Transaction
 from ottla.node.transactions.words import OLD_CLIENT
 from ottla.proto.errors import ErrorCode, RequestError, StorageError
 from ottla.proto.ids import Offset
+from ottla.replication.log import sync as log_sync
+from ottla.replication.storage.ports import File
 from ottla.replication.transactions import Transactions
 from tests.scripts.replication.breaks import (
     CountsUnsynced,
@@ -72,6 +75,16 @@ def ignore_the_minimum(patch: Any) -> None:
     """
     append_below_the_minimum(patch)
     lead_with(NoMinimum)(patch)
+
+
+def ignore_failed_syncs(patch: Any) -> None:
+    """Rule 48: a sync that failed is taken for one that did not."""
+
+    def sync(file: File) -> None:
+        with suppress(OSError):
+            file.sync()
+
+    patch.setattr(log_sync, "_sync", sync)
 
 
 def acknowledge_commits_before_replication(patch: Any) -> None:
@@ -152,6 +165,7 @@ MUTATIONS: Final = (
     Mutation("no-epoch-start", "C02J", lead_with(NoEpochStart), _LOSS),
     Mutation("high-watermark-inclusive", "C02", lead_with(HighWatermarkInclusive), _TOO_EARLY),
     Mutation("no-fsync", "C12", never_sync, _LOSS),
+    Mutation("failed-sync-ignored", "C32", ignore_failed_syncs, _LOSS),
     Mutation("follower-counts-unsynced", "C12S", follow_with(CountsUnsynced), _LOSS),
     Mutation("no-dedup", "C23", forget_sequences, frozenset({2, 10})),
     Mutation("leader-outside-isr", "C16B", elect_outside_isr_and_elr, _LOSS | {18}),

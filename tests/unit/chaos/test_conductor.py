@@ -1,4 +1,4 @@
-"""A run that takes too long is no pass, and ends."""
+"""A run that takes too long is no pass, and ends; and what is read of copies at its end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from ottla.chaos import conductor
 from ottla.chaos.clock import let_pass
+from ottla.chaos.history import Place
 from ottla.chaos.run_folder import RunFolder
 from ottla.chaos.scenarios import load
 from tests.unit.chaos.nemesis.fakes import FakeBackend
@@ -48,3 +49,15 @@ def test_a_run_that_fails_in_time_is_not_called_too_long(
     told = _failures(tmp_path, 60)
     assert told
     assert not any("longer" in one for one in told)
+
+
+def test_copies_of_compacted_topics_are_read_under_the_name_that_the_history_has_for_them() -> None:
+    topics = {
+        "plain": {"cleanup.policy": "delete"},
+        "usual": {},
+        "latest": {"cleanup.policy": "compact"},
+        "short#2": {"cleanup.policy": "compact,delete"},
+    }
+    places = [Place(name, at) for name in ("plain", "usual", "latest", "short") for at in (1, 0)]
+    found = conductor.compacted_of(topics, places)
+    assert found == [Place(name, at) for name in ("latest", "short#2") for at in (0, 1)]

@@ -11,7 +11,10 @@ from ottla.chaos.nemesis.plan import Target
 from ottla.chaos.nemesis.table import KINDS
 from ottla.chaos.ports import Means
 from ottla.chaos.scenarios import load, read
+from ottla.chaos.workload import plan_for
 from ottla.proto.errors import ConfigError
+from ottla.proto.options import node
+from ottla.replication.storage import failpoints
 
 ROW: dict[str, Any] = {
     "id": "X1",
@@ -50,6 +53,40 @@ def test_a_scenario_knows_what_it_takes_of_a_backend() -> None:
     assert found["C01"].means == frozenset()
     assert found["C05"].means == {Means.LINKS}
     assert Means.KILL in found["C41"].means
+
+
+def test_one_failure_may_take_eight_seconds_and_the_loss_of_most_nodes_twenty() -> None:
+    found = load()
+    # Nobody has to start when all go on.
+    assert {found[name].recovery_s for name in ("C02", "C22", "C27")} == {8.0}
+    assert {found[name].recovery_s for name in ("C07", "C11", "C38")} == {20}
+
+
+def test_options_change_while_two_of_three_are_gone_and_somebody_takes_the_change() -> None:
+    changing, gone = load()["C38"], load()["C07B"]
+    assert (changing.steps[0].fault, changing.steps[0].target) == ("kill", Target.TWO)
+    assert changing.steps[0].target is gone.steps[0].target
+    assert changing.steps[0].also[0].fault == "min-isr"
+    assert changing.controllers == 3
+
+
+def test_controllers_die_with_their_snapshots_which_are_taken_often_enough() -> None:
+    found = load()["C30"]
+    places = {step.facts["place"] for step in found.steps if step.fault == "failpoint"}
+    assert {"quorum.snapshot.before", "quorum.snapshot.after"} <= places
+    assert places <= failpoints.NAMES
+    row = node.BY_NAME["metadata.log.max.record.bytes.between.snapshots"]
+    assert int(found.options[row.name]) < row.default
+
+
+def test_the_long_mix_has_all_loads_at_once_and_each_process_a_name_of_its_own() -> None:
+    mix = load()["C44"]
+    # The writers of W1 are those of W2 that ask for all acknowledgements.
+    assert {"W2", "W3", "W4", "W5", "WC", "WT"} <= set(mix.workload.split("+"))
+    plan = plan_for(mix.workload, 1, range(1, mix.nodes + 1), pace=mix.pace)
+    names = [one.name for one in plan.processes]
+    assert len(names) == len(set(names))
+    assert {"restless", "settled"} <= set(plan.groups())
 
 
 def test_a_row_becomes_a_scenario() -> None:

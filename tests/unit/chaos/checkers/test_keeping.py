@@ -257,3 +257,40 @@ def test_a_topic_that_vanished_in_the_restart_fails_the_run() -> None:
     story = Story().sent("w-1", 0).read({0: "w-1"}).read({}, end=-1, turn=2)
     assert broken(story) == {24}
     assert outcome(story.evidence, story.verdicts()) is Outcome.FAILED
+
+
+def cleaned(copy: dict[int, str], *, isr: list[int], read: tuple[int, ...] = (1, 2)) -> Story:
+    """Node 1 leads a compacted partition. What node 2 holds is read when all are down."""
+    story = Story(topics=COMPACTED).obeyed(1, 1, leader=1, isr=isr)
+    story.sent("w-1", 0, key="a").sent("w-2", 1, key="a").sent("w-3", 2, key="b").polled(ABC)
+    story.read(ABC, began_ns=story.now_ns)
+    # Who stops leaves the set.
+    story.obeyed(1, 2, leader=1, isr=[1], leader_epoch=1)
+    for node in read:
+        log = copy if node == 2 else {1: "w-2", 2: "w-3"}
+        story.read(log, source=f"offline-{node}", start=0, end=3, began_ns=story.now_ns)
+    return story
+
+
+def test_a_copy_in_sync_whose_cleaner_drops_the_last_record_of_a_key_breaks_row_16() -> None:
+    assert broken(cleaned({0: "w-1", 2: "w-3"}, isr=[1, 2])) == {16}
+    assert broken(cleaned({1: "w-2"}, isr=[1, 2])) == {16}
+
+
+def test_a_copy_may_be_cleaned_more_or_less_than_its_leader() -> None:
+    assert not broken(cleaned({1: "w-2", 2: "w-3"}, isr=[1, 2]))
+    assert not broken(cleaned(ABC, isr=[1, 2]))
+
+
+def test_a_copy_that_was_out_of_sync_before_all_stopped_may_lack_anything() -> None:
+    assert not broken(cleaned({0: "w-1"}, isr=[1, 3], read=(1, 2, 3)))
+
+
+def test_a_copy_in_sync_without_any_files_breaks_row_16() -> None:
+    assert broken(cleaned({}, isr=[1, 2], read=(1,))) == {16}
+    assert not broken(cleaned({}, isr=[1, 3], read=(1, 3)))
+
+
+def test_without_a_trace_every_copy_must_have_the_last_record_of_each_key() -> None:
+    assert 16 in broken(compacted(final=ABC).read({2: "w-3"}, source="offline-2", start=0))
+    assert not broken(compacted(final=ABC).read(ABC, source="offline-2"))

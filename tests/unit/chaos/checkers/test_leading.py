@@ -87,8 +87,28 @@ def test_two_nodes_that_acknowledge_records_of_one_epoch_break_row_17() -> None:
 
 
 def test_a_second_process_with_the_same_id_that_lives_on_breaks_row_17() -> None:
-    assert broken(Story().fault("twin", "note", 2, exit_code=None)) == {17}
-    assert not broken(Story().fault("twin", "note", 2, exit_code=3))
+    assert broken(Story().fault("twin", "note", 2, exit_code=None, on_same_files=True)) == {17}
+
+
+@pytest.mark.parametrize(
+    ("on_same_files", "code", "is_refused"),
+    [
+        (True, 1, True),
+        (False, 2, True),
+        # Refused for another reason than the one that there is.
+        (True, 2, False),
+        (False, 1, False),
+        # All was well; a bug; killed by somebody.
+        (True, 0, False),
+        (False, 70, False),
+        (False, -9, False),
+    ],
+)
+def test_a_second_process_that_ends_and_was_not_refused_breaks_row_17(
+    on_same_files: bool, code: int, is_refused: bool
+) -> None:
+    story = Story().fault("twin", "note", 2, exit_code=code, on_same_files=on_same_files)
+    assert broken(story) == (set() if is_refused else {17})
 
 
 def test_a_leader_may_come_back_in_another_epoch() -> None:

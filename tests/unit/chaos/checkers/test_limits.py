@@ -11,6 +11,7 @@ from ottla.chaos.checkers.judge import doubts, judge, outcome
 from ottla.chaos.evidence import Load, Outcome, Ruling, Uses, Verdict
 from ottla.chaos.history import Kind
 from ottla.chaos.limits import ScenarioLimits
+from ottla.chaos.scenarios import load
 from tests.unit.chaos.story import SECOND, Story
 
 MB = 1_000_000
@@ -131,6 +132,12 @@ def test_an_outage_above_the_limit_breaks_it_and_one_just_below_does_not() -> No
 def test_a_starved_machine_may_take_three_times_as_long_and_no_longer() -> None:
     assert ruling(starved(outage(2.5, outage_max_s=1))) is Ruling.COUNTED
     assert ruling(starved(outage(3.5, outage_max_s=1))) is Ruling.NOT_JUDGED
+
+
+def test_writes_that_stop_while_controllers_are_apart_break_the_limit_of_c22() -> None:
+    limits = load()["C22"].limits
+    assert ruling(outage(12, outage_max_s=limits.outage_max_s)) is Ruling.BROKEN
+    assert ruling(outage(2.4, outage_max_s=limits.outage_max_s)) is Ruling.HELD
 
 
 def test_an_outage_on_account_of_nothing_cannot_be_judged() -> None:

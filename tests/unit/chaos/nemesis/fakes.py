@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from ottla.chaos.evidence import FaultEvent, ReplicaPrint
+from ottla.chaos.evidence import FaultEvent, FinalRead, ReplicaPrint
 from ottla.chaos.history import Place
 from ottla.chaos.nemesis.scene import Scene
 from ottla.chaos.nemesis.view import Seen, View
@@ -132,6 +132,9 @@ class FakeBackend:
 
     def verify_offline(self) -> dict[int, list[str]]:
         return {}
+
+    def offline_reads(self, places: Sequence[Place]) -> list[FinalRead]:
+        return []
 
     def log_lines(self) -> dict[int, list[tuple[int, str]]]:
         return {}

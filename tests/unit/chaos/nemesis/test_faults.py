@@ -125,6 +125,22 @@ def test_a_node_that_is_unplugged_runs_on_and_is_put_back(backend: FakeBackend) 
     assert backend.calls == [("unplug", 2), ("plug_in", 2)]
 
 
+def test_copies_that_could_not_sync_lose_power_and_are_back_before_the_leader(
+    backend: FakeBackend,
+) -> None:
+    scene = run(backend, Step(fault="failing-then-dark", for_s=1.0))
+    (failed,) = (who for fault, step, who in scene.story if (fault, step) == ("disk-error", INJECT))
+    (leader,) = set(backend.nodes) - set(failed)
+    broken = [("faults", node, "eio=sync:*.log:1+") for node in failed]
+    mended = [("faults", node) for node in failed]
+    begun = [("begin", node) for node in failed]
+    told = [call for call in backend.calls if call[0] != "ready"]
+    cut = [("power", *backend.nodes)]
+    assert told == [*broken, *mended, *cut, *begun, *mended, ("begin", leader)]
+    met = [one.facts["times"] for one in scene.told if one.fault == "met"]
+    assert met == [2]
+
+
 @pytest.mark.parametrize(("back", "way"), [(False, (1, 2)), (True, (2, 1))])
 def test_one_way_is_one_way(backend: FakeBackend, back: bool, way: tuple[int, int]) -> None:
     step = Step(fault="one-way", facts={"back": back})

@@ -311,6 +311,15 @@ def test_what_is_written_anew_after_a_failed_sync_is_kept_by_the_next() -> None:
     assert content_of(files, "/a") == b"onetwo"
 
 
+def test_an_error_that_lasts_fails_every_time_from_its_first_one_on() -> None:
+    files, _ = machine(FaultPlan([FaultRule("sync", "a", nth=2, is_lasting=True)]))
+    file = durable(files, "/a", b"one")
+    for _ in range(3):
+        with pytest.raises(OSError, match="Input/output error"):
+            file.sync()
+    assert files.plan.met == 3
+
+
 def test_a_directory_whose_sync_failed_fails_until_the_machine_starts_anew() -> None:
     files, power = machine(FaultPlan([FaultRule("sync_dir", "/", nth=2)]))
     durable(files, "/a", b"one")

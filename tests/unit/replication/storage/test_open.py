@@ -134,7 +134,7 @@ def test_all_clauses_are_understood() -> None:
     faults = faults_from_environment(
         {
             "OTTLA_FAULTS": "power_cut=17;style=reorder;seed=5;enospc_after=1000000;"
-            "eio=sync:*.log:3;error=EACCES:open:meta.properties:1; slow_sync_ms=20 ;"
+            "eio=sync:*.log:3;error=EACCES:open:meta.properties:1+; slow_sync_ms=20 ;"
         }
     )
     assert faults is not None
@@ -144,6 +144,7 @@ def test_all_clauses_are_understood() -> None:
         ("sync", "*.log", 3, errno.EIO),
         ("open", "meta.properties", 1, errno.EACCES),
     ]
+    assert [rule.is_lasting for rule in faults.plan.rules] == [False, True]
     assert faults.plan.slow_sync is not None
     assert faults_from_environment({}) is None
 
@@ -159,6 +160,7 @@ def test_all_clauses_are_understood() -> None:
         ("eio=sync", "eio is operation:pattern:nth"),
         ("eio=dance:*:1", "operations are open"),
         ("eio=sync:*:x", "whole number"),
+        ("eio=sync:*:+", "whole number"),
         ("error=EWHAT:sync:*:1", "error is ERROR:operation:pattern:nth"),
     ],
 )
