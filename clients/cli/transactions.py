@@ -112,7 +112,8 @@ def commit(bootstrap: tuple[Address, ...], as_json: bool, names: tuple[str, ...]
     """Commit prepared transactions, by the names that `prepare` gave.
 
     PREPARED is PRODUCER_ID:EPOCH:TRANSACTIONAL_ID, as `describe` shows them, too. Saying it twice
-    is harmless. A producer that has kept the transaction, and did not decide, is fenced.
+    is harmless. A producer that has kept the transaction, and did not decide, is fenced. Those of a
+    Spark sink (PREFIX/ROUND/…) are decided by its query: start that again instead.
     """
     prepared = {name: PreparedTransaction.parse(name) for name in names}
     _each(
@@ -141,7 +142,8 @@ def abort(
     """Abort transactions.
 
     NAME is a transactional id, whose producer is fenced, or what `prepare` gave. With --topic,
-    --partition and --start-offset instead: a transaction that hangs, as `hanging` shows it.
+    --partition and --start-offset instead: a transaction that hangs, as `hanging` shows it. Those
+    of a Spark sink (PREFIX/ROUND/…) are decided by its query: start that again instead.
     """
     place = (topic, partition, start_offset)
     if bool(names) == any(one is not None for one in place):

@@ -3,11 +3,14 @@
 C1  who reads the book has taken over before, and reads what is certain up to the high watermark of
     that moment. The last stable offset is not the end of it: the partition is shared, and another
     sink's open write holds that offset back, for as long as its `transaction.timeout.ms` at most
-C2  an abort of what has ended already is no failure; a commit of what was aborted is one, and says
-    which rows are missing
-C3  an id of a decision that its coordinator does not know has been committed: coordinators forget
-    only ids without an open transaction (`transactional.id.expiration.ms`), and nobody but a driver
-    that has the book ends one that is prepared
+C2  an abort of what has ended already is no failure. A commit that is refused is told by what the
+    coordinator has under the id, which is used once: committed all the same, open and in somebody
+    else's hands, or aborted by somebody else, which the book is to remember (B7)
+C3  an id of a decision that its coordinator does not know, and that the book does not call lost,
+    has been committed: coordinators forget only ids without an open transaction
+    (`transactional.id.expiration.ms`), and nobody but a driver that has the book ends one that is
+    prepared. An operator who does so all the same is found out by the next round, if there is one
+    before the coordinator forgets
 C4  an attempt that has its id and no row yet is fenced like one that has: it could prepare after
     the clean-up. What was fenced so is told by its time-out, and not fenced with every round again
 C5  a coordinator says yes to a commit before the partitions have their markers, and readers see the
@@ -34,6 +37,7 @@ from ottla.clients.metadata import TopicInfo
 from ottla.clients.producer.client import Producer
 from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.clients.spark.decisions import (
+    AbortedElsewhereError,
     Book,
     Claim,
     Effect,
@@ -46,6 +50,7 @@ from ottla.clients.spark.decisions import (
     StaleRoundError,
     TakeOver,
     Terminate,
+    Warn,
     WriteBook,
     abort_batch,
     begin_round,
@@ -64,6 +69,7 @@ _DRIVER_TIMEOUT_MS: Final = 10_000
 _READ_MS: Final = 60_000
 # Of a transaction that is committed, and lacks markers.
 _GOING: Final = ("PrepareCommit",)
+_COMMITTED: Final = (*_GOING, "CompleteCommit")
 _SETTLE_MS: Final = 10_000
 _SETTLE_POLL_S: Final = 0.02
 # Every batch writes three books and as many markers: the last one of a query is near the end.
@@ -156,6 +162,8 @@ class Decider:
                 return self._list_open()
             case Terminate(name):
                 self._terminate(name)
+            case Warn(sentence):
+                LOG.warning("%s", sentence)
         return None
 
     def _take_over(self) -> None:
@@ -238,17 +246,36 @@ class Decider:
                 raise
             if not commit:
                 LOG.info("nothing to abort: %s", error)
-            elif error.code in _FORGOTTEN:
-                LOG.warning("%s is counted as committed (C3): %s", prepared, error)
-            elif isinstance(error, TransactionUnknownError):
-                raise WriteFailedError(
-                    f"{error} The decision to commit it stands: the next round asks again."
-                ) from error
             else:
-                raise WriteFailedError(
-                    f"{error} The decision says to commit it, so somebody else has aborted it: its "
-                    "rows are missing."
-                ) from error
+                self._require_committed(prepared, error)
+
+    def _require_committed(
+        self, prepared: PreparedTransaction, refusal: RequestError | TransactionUnknownError
+    ) -> None:
+        """Raise unless one whose commit is refused is committed all the same (C2, C3)."""
+        name = prepared.transactional_id
+        found = self._admin.describe_transactions([name])[name]
+        info = found if isinstance(found, TransactionInfo) else None
+        # Else nobody has told what became of it: that is no proof of anything.
+        is_told = isinstance(found, TransactionInfo) or found.code in _FORGOTTEN
+        if info is not None and info.state in _COMMITTED:
+            LOG.warning("%s is committed, by somebody else: %s", prepared, refusal)
+        elif info is None and is_told and refusal.code in _FORGOTTEN:
+            LOG.warning("%s is counted as committed (C3): %s", prepared, refusal)
+        elif not is_told or isinstance(refusal, TransactionUnknownError):
+            raise WriteFailedError(
+                f"{refusal} The decision to commit it stands: the next round asks again."
+            ) from refusal
+        elif info is not None and info.is_open:
+            raise WriteFailedError(
+                f"{refusal} It is open, and somebody else has taken it over. The decision to commit"
+                " it stands: the next round asks again."
+            ) from refusal
+        else:
+            raise AbortedElsewhereError(
+                f"{refusal} The decision says to commit it, so somebody else has aborted it: its "
+                "rows are missing."
+            ) from refusal
 
     def _settle(self, names: set[str]) -> None:
         """Wait until every partition has the marker of these (C5)."""

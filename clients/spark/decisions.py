@@ -22,6 +22,9 @@ B5  no two attempts of tasks share a transactional id: a task that comes back fr
 B6  a prefix belongs to the first stream that writes under it. The book knows the last decision
     only, so with two streams in turn a batch that one of them does again would count twice: every
     other query is refused, before it disturbs the owner if it is known by then who it is
+B7  what somebody else has aborted though it was decided is lost, and the book says so from the
+    moment at which a round finds it: coordinators forget it, and it would look like one that is
+    committed. Every round fails until somebody accepts the loss of this very batch
 
 What crashes leave behind:
 
@@ -30,6 +33,9 @@ What crashes leave behind:
 | of a task, or an attempt that was not wanted | the commit of the batch, or the next round |
 | of the driver before the book is written | the next round aborts it, and does the batch again |
 | of the driver after that | the next round commits it, does the batch again, and aborts that |
+
+An operator is none of these. One who aborts what is decided loses rows (B7); one who commits what
+is not decided has them twice, because the batch is done again, and nobody here can tell.
 
 Programs here are generators: they yield what is to be done, and are sent what came of it.
 
@@ -46,9 +52,29 @@ from typing import Any, Final
 from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.clients.spark.errors import WriteFailedError
 from ottla.proto.errors import ConfigError
+from ottla.proto.options.option import shown
 
 _FORMAT: Final = 1
 _DRIVER: Final = "driver"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchName:
+    """One batch of one query: no other decision is ever called so (B1)."""
+
+    query: str
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.query}:{self.batch}"
+
+    @classmethod
+    def parse(cls, text: str) -> BatchName:
+        """Read what `str` wrote, or raise `ConfigError`."""
+        query, _, batch = text.rpartition(":")
+        if not (query and batch.isascii() and batch.isdecimal()):
+            raise ConfigError(f"{shown(text)} names no batch: that is QUERY:BATCH.")
+        return cls(query, int(batch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +84,16 @@ class Decision:
     query: str
     batch: int
     prepared: tuple[PreparedTransaction, ...]
-    # Whether all of them are committed.
+    # Whether all of them are committed, or somebody has accepted that some are lost.
     is_done: bool = False
+    # Those of them that somebody else has aborted (B7).
+    lost: tuple[PreparedTransaction, ...] = ()
+    # Those that are known to be committed, as long as it is not done: they need not be asked again.
+    committed: tuple[PreparedTransaction, ...] = ()
+
+    @property
+    def name(self) -> BatchName:
+        return BatchName(self.query, self.batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +105,8 @@ class Claim:
     is_stream: bool
     # The owner is gone for good: somebody says so.
     takes_over: bool = False
+    # The batch whose lost rows stay missing: somebody says so (B7).
+    accepts: BatchName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +127,8 @@ class Book:
                 "batch": self.decision.batch,
                 "prepared": [str(one) for one in self.decision.prepared],
                 "done": self.decision.is_done,
+                "lost": [str(one) for one in self.decision.lost],
+                "committed": [str(one) for one in self.decision.committed],
             }
         told = {
             "format": _FORMAT,
@@ -111,12 +149,19 @@ class Book:
             decision = decided and Decision(
                 decided["query"],
                 decided["batch"],
-                tuple(map(PreparedTransaction.parse, decided["prepared"])),
+                _all_prepared(decided["prepared"]),
                 decided["done"],
+                # Older books do not have these.
+                _all_prepared(decided.get("lost", ())),
+                _all_prepared(decided.get("committed", ())),
             )
             return cls(told["round_number"], decision, told.get("owner", ""))
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{data[:80]!r} is no book of decisions: {error!r}.") from None
+
+
+def _all_prepared(told: Iterable[str]) -> tuple[PreparedTransaction, ...]:
+    return tuple(map(PreparedTransaction.parse, told))
 
 
 # --- what is to be done ---------------------------------------------------------------------------
@@ -146,7 +191,10 @@ class WriteBook:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Commit or abort a prepared transaction; to do it twice is harmless."""
+    """Commit or abort a prepared transaction; to do it twice is harmless.
+
+    A commit raises `AbortedElsewhereError` if it never will be.
+    """
 
     prepared: PreparedTransaction
     commit: bool
@@ -172,7 +220,14 @@ class Terminate:
     transactional_id: str
 
 
-Effect = PeekBook | TakeOver | ReadBook | WriteBook | End | Settle | ListOpen | Terminate
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Tell whoever reads the log."""
+
+    sentence: str
+
+
+Effect = PeekBook | TakeOver | ReadBook | WriteBook | End | Settle | ListOpen | Terminate | Warn
 Program = Generator[Effect, Any, Any]
 
 
@@ -182,6 +237,14 @@ class PrefixTakenError(WriteFailedError):
 
 class StaleRoundError(WriteFailedError):
     """Another round of this query, or another query with its prefix, has begun since."""
+
+
+class AbortedElsewhereError(WriteFailedError):
+    """A transaction that is to be committed was aborted, and not by a driver."""
+
+
+class LostBatchError(WriteFailedError):
+    """Rows of a batch that is decided are missing, and nobody has accepted that (B7)."""
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -215,7 +278,12 @@ def begin_round(prefix: str, claim: Claim) -> Program:
     book: Book = yield ReadBook()
     book = replace(_owned(prefix, book, claim), round_number=book.round_number + 1)
     yield WriteBook(book)
-    yield from _finish(book)
+    try:
+        yield from _finish(prefix, book, claim)
+    except LostBatchError:
+        # What was never decided keeps readers waiting no longer, though the query stands.
+        yield from _clean(prefix, book.round_number - 1, _kept(book.decision))
+        raise
     yield from _clean(prefix, book.round_number - 1, ())
     return book.round_number
 
@@ -230,13 +298,13 @@ def commit_batch(
     """Decide a batch, and see to it that it is done; return whether these rows count (B1)."""
     query = claim.query
     book: Book = yield from _believed(round_number)
-    book = yield from _finish(_owned(prefix, book, claim))
+    book = yield from _finish(prefix, _owned(prefix, book, claim), claim)
     _require_no_later(book.decision, query, batch)
     is_new = not _is_decided(book.decision, query, batch)
     if is_new:
         book = replace(book, decision=Decision(query, batch, tuple(prepared)))
         yield WriteBook(book)
-        book = yield from _finish(book)
+        book = yield from _finish(prefix, book, claim)
     else:
         yield from _abort(book.decision, prepared)
     yield from _clean(prefix, round_number, ())
@@ -281,26 +349,70 @@ def _owned(prefix: str, book: Book, claim: Claim) -> Book:
     return replace(book, owner=claim.query if claim.is_stream else "")
 
 
-def _finish(book: Book) -> Program:
-    """Commit what is decided and not known to be committed (B2); return the book.
+def _finish(prefix: str, book: Book, claim: Claim) -> Program:
+    """Commit what is decided and not known to be committed (B2); return the book."""
+    if book.decision is None or book.decision.is_done:
+        return book
+    failures: list[WriteFailedError]
+    book, decision, failures = yield from _commit_each(book, book.decision)
+    if decision.lost and claim.accepts != decision.name:
+        failures.insert(0, _lost(prefix, decision))
+    if failures:
+        if decision != book.decision:
+            yield WriteBook(replace(book, decision=decision))
+        raise failures[0]
+    book = replace(book, decision=replace(decision, is_done=True, committed=()))
+    yield WriteBook(book)
+    if decision.lost:
+        yield Warn(
+            f"the loss is accepted: {_what_is_lost(decision)} Batch {decision.batch} is called "
+            f"done without these rows; acceptLostBatch={decision.name} can be taken away."
+        )
+    yield Settle(decision.prepared)
+    return book
+
+
+def _commit_each(book: Book, decision: Decision) -> Program:
+    """Return the book as it is written, the decision as it is known now, and what failed.
 
     One that cannot be committed does not keep the others open, which have no time-out.
     """
-    decision = book.decision
-    if decision is None or decision.is_done:
-        return book
     failures = list[WriteFailedError]()
+    known = {*decision.lost, *decision.committed}
+    committed = list(decision.committed)
     for one in decision.prepared:
+        if one in known:
+            continue
         try:
             yield End(one, commit=True)
+        except AbortedElsewhereError:
+            lost = (*decision.lost, one)
+            decision = replace(decision, lost=lost, committed=tuple(committed))
+            # At once: the next step may be the last of this driver (B7).
+            book = replace(book, decision=decision)
+            yield WriteBook(book)
         except WriteFailedError as error:
             failures.append(error)
-    if failures:
-        raise failures[0]
-    book = replace(book, decision=replace(decision, is_done=True))
-    yield WriteBook(book)
-    yield Settle(decision.prepared)
-    return book
+        else:
+            committed.append(one)
+    return book, replace(decision, committed=tuple(committed)), failures
+
+
+def _lost(prefix: str, decision: Decision) -> LostBatchError:
+    return LostBatchError(
+        f"{_what_is_lost(decision)} Nothing more is written under transactionalIdPrefix={prefix} "
+        f"until somebody accepts that: start the query with acceptLostBatch={decision.name}, once, "
+        "and it goes on without these rows."
+    )
+
+
+def _what_is_lost(decision: Decision) -> str:
+    names = ", ".join(one.transactional_id for one in decision.lost)
+    return (
+        f"batch {decision.batch} of query {decision.query} was decided, and somebody else has "
+        f"aborted {len(decision.lost)} of its {len(decision.prepared)} transactions ({names}): "
+        "their rows are missing."
+    )
 
 
 def _abort(decision: Decision | None, prepared: Iterable[PreparedTransaction]) -> Program:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.clients.options import ClientOptions, Role, options_of, read_options
+from ottla.clients.spark.decisions import BatchName
 from ottla.clients.spark.places import (
     EARLIEST,
     LATEST,
@@ -58,6 +59,7 @@ SINK_OPTIONS: Final = (
     "transactionalIdPrefix",
     "decisionsTopic",
     "takeOverPrefix",
+    "acceptLostBatch",
 )
 DECISIONS_TOPIC: Final = "ottla-spark-decisions"
 # Spark's own, on every path.
@@ -135,6 +137,8 @@ class SinkOptions:
     takes_over: bool = False
     # Where Spark keeps a stream's id and progress; None: not told, or a batch query.
     checkpoint: str | None = None
+    # The batch whose lost rows stay missing.
+    accepts: BatchName | None = None
 
 
 class _Given:
@@ -233,13 +237,33 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
     takes_over = options.flag("takeOverPrefix", default=False)
     if takes_over and not is_once:
         options.problems.append("takeOverPrefix has a meaning with exactlyOnce=true only.")
+    accepts = _accepted(options, is_once=is_once)
     if is_once and client.get("acks", "all") not in ("all", "-1"):
         options.problems.append("exactlyOnce=true needs kafka.acks=all.")
     if options.problems:
         raise ConfigError(*options.problems)
     where = options.text("decisionsTopic") or DECISIONS_TOPIC
     checkpoint = options.text(CHECKPOINT)
-    return SinkOptions(client, topic, prefix if is_once else None, where, takes_over, checkpoint)
+    prefix = prefix if is_once else None
+    return SinkOptions(client, topic, prefix, where, takes_over, checkpoint, accepts)
+
+
+def _accepted(options: _Given, *, is_once: bool) -> BatchName | None:
+    text = options.text("acceptLostBatch")
+    if text is None:
+        return None
+    if not is_once:
+        options.problems.append("acceptLostBatch has a meaning with exactlyOnce=true only.")
+        return None
+    try:
+        return BatchName.parse(text)
+    except ConfigError:
+        # With the query: numbers of batches come again, with another checkpoint or a batch query.
+        options.problems.append(
+            "acceptLostBatch must be QUERY:BATCH, as the failure of the query names it, not "
+            f"{text[:60]!r}."
+        )
+        return None
 
 
 def _topics(options: _Given) -> tuple[str, ...]:

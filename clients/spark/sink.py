@@ -96,7 +96,9 @@ class _TopicWriter:
         return self.__dict__
 
     def _claim(self, query: str) -> Claim:
-        return Claim(query, isinstance(self, StreamWriter), self._options.takes_over)
+        options = self._options
+        is_stream = isinstance(self, StreamWriter)
+        return Claim(query, is_stream, options.takes_over, options.accepts)
 
     def _known_query(self) -> str:
         """Return the id of the query, as far as the driver knows it (W6)."""

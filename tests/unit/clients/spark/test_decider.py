@@ -15,6 +15,7 @@ from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.clients.spark import decider as module
 from ottla.clients.spark.decider import Decider
 from ottla.clients.spark.decisions import (
+    AbortedElsewhereError,
     Book,
     End,
     ListOpen,
@@ -23,6 +24,7 @@ from ottla.clients.spark.decisions import (
     Settle,
     StaleRoundError,
     TakeOver,
+    Warn,
     WriteBook,
 )
 from ottla.clients.spark.errors import WriteFailedError
@@ -115,6 +117,7 @@ class FakeAdmin:
         self.ended = list[tuple[str, bool]]()
         # Id → state and time-out.
         self.known = dict[str, tuple[str, int]]()
+        self.unknown = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
     def close(self) -> None:
         pass
@@ -132,8 +135,15 @@ class FakeAdmin:
             if state in states
         ]
 
-    def describe_transactions(self, names: Iterable[str]) -> dict[str, TransactionInfo]:
-        return {name: TransactionInfo(name, 1, 0, *self.known[name], None, (), 0) for name in names}
+    def describe_transactions(
+        self, names: Iterable[str]
+    ) -> dict[str, TransactionInfo | RequestError]:
+        return {name: self._describe(name) for name in names}
+
+    def _describe(self, name: str) -> TransactionInfo | RequestError:
+        if name not in self.known:
+            return RequestError(self.unknown, "who?")
+        return TransactionInfo(name, 1, 0, *self.known[name], None, (), 0)
 
 
 @pytest.fixture
@@ -219,7 +229,7 @@ def test_a_commit_that_is_refused_is_told_and_an_abort_of_what_has_ended_is_not(
 ) -> None:
     code = ErrorCode.PRODUCER_FENCED
     admin.refusals[ONE.transactional_id] = RequestError(code, "fenced")
-    with pytest.raises(WriteFailedError, match="rows are missing"):
+    with pytest.raises(AbortedElsewhereError, match="rows are missing"):
         _end(commit=True)
     _end(commit=False)
     admin.refusals[ONE.transactional_id] = TransactionUnknownError("no answer, then", code)
@@ -230,6 +240,49 @@ def test_a_commit_that_is_refused_is_told_and_an_abort_of_what_has_ended_is_not(
     for commit in (True, False):
         with pytest.raises(TransactionUnknownError):
             _end(commit=commit)
+
+
+@pytest.mark.parametrize("state", ["CompleteAbort", "PrepareAbort", "Empty"])
+@pytest.mark.parametrize(
+    "code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+)
+def test_one_that_its_coordinator_knows_as_aborted_does_not_count_as_committed(
+    admin: FakeAdmin, code: ErrorCode, state: str
+) -> None:
+    admin.refusals[ONE.transactional_id] = RequestError(code, "no")
+    admin.known[ONE.transactional_id] = (state, INT32_MAX)
+    with pytest.raises(AbortedElsewhereError, match="somebody else has aborted it"):
+        _end(commit=True)
+
+
+def test_one_that_somebody_else_has_committed_or_not_decided_yet_is_not_lost(
+    admin: FakeAdmin,
+) -> None:
+    admin.refusals[ONE.transactional_id] = RequestError(ErrorCode.PRODUCER_FENCED, "fenced")
+    for state in ("PrepareCommit", "CompleteCommit"):
+        admin.known[ONE.transactional_id] = (state, INT32_MAX)
+        _end(commit=True)
+    admin.known[ONE.transactional_id] = ("Ongoing", INT32_MAX)
+    with pytest.raises(WriteFailedError, match=r"taken it over.*the next round asks") as caught:
+        _end(commit=True)
+    assert not isinstance(caught.value, AbortedElsewhereError)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING])
+def test_one_of_which_nobody_tells_is_neither_lost_nor_committed(
+    admin: FakeAdmin, code: ErrorCode
+) -> None:
+    admin.refusals[ONE.transactional_id] = RequestError(code, "no")
+    admin.unknown = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    with pytest.raises(WriteFailedError, match="the next round asks again") as caught:
+        _end(commit=True)
+    assert not isinstance(caught.value, AbortedElsewhereError)
+
+
+def test_what_a_program_warns_of_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with _decider() as decider:
+        decider.perform(Warn("rows are missing, 100% of them"))
+    assert [one.getMessage() for one in caplog.records] == ["rows are missing, 100% of them"]
 
 
 def test_a_program_hears_of_failures_and_may_go_on() -> None:

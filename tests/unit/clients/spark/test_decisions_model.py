@@ -1,14 +1,14 @@
 """The sink's protocol: a crash at every step, twins of the driver, and tasks back from the dead.
 
-However it goes, every row of every batch is committed once, and nothing is left open.
+However it goes, every row of every batch is committed once, and nothing is left open. With an
+operator who ends transactions by hand rows may be missing or come twice: none is missing silently.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Sequence
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,220 +16,33 @@ from hypothesis import strategies as st
 
 from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.clients.spark.decisions import (
+    BatchName,
     Book,
     Claim,
     Decision,
-    Effect,
     End,
-    ListOpen,
-    PeekBook,
+    LostBatchError,
     PrefixTakenError,
-    Program,
     ReadBook,
-    Settle,
     StaleRoundError,
-    TakeOver,
-    Terminate,
-    WriteBook,
     abort_batch,
     begin_round,
     commit_batch,
     round_of,
-    task_id,
 )
 from ottla.clients.spark.errors import WriteFailedError
 from ottla.proto.errors import ConfigError
-
-PREFIX = "sink"
-CLAIM = Claim("q", is_stream=True)
-BATCHES = 3
-PARTITIONS = 2
-
-
-class FencedError(WriteFailedError):
-    """Another driver has taken over."""
-
-
-class CrashError(Exception):
-    """The process is gone."""
-
-
-class Cluster:
-    """Transactions by id, rows in them, and the book: with the rules of Kafka, and no time."""
-
-    def __init__(self, dice: Random) -> None:
-        # Id → "taken" (no row yet), "open", "committed" or "aborted", and the rows.
-        self.transactions = dict[str, tuple[str, list[str]]]()
-        self.book = Book().to_bytes()
-        # Who took over last may write.
-        self.driver: object = None
-        # A write without an answer: it is done, or dropped, by the time that somebody takes over.
-        self.under_way: Book | None = None
-        self.dice = dice
-
-    def take(self, name: str) -> None:
-        assert name not in self.transactions, "no two attempts share an id"
-        self.transactions[name] = ("taken", [])
-
-    def prepare(self, name: str, rows: list[str]) -> PreparedTransaction:
-        if name not in self.transactions:
-            self.take(name)
-        if self.transactions[name][0] == "taken":
-            # Else it was fenced meanwhile.
-            self.transactions[name] = ("open", rows)
-        return PreparedTransaction(name, 1, 0)
-
-    def do(self, driver: object, effect: Effect) -> Any:
-        match effect:
-            case TakeOver():
-                if self.under_way is not None and self.dice.random() < 0.5:
-                    self.book = self.under_way.to_bytes()
-                self.under_way = None
-                self.driver = driver
-            case ReadBook() | PeekBook():
-                return Book.from_bytes(self.book)
-            case WriteBook(book):
-                if self.driver is not driver:
-                    raise FencedError("fenced")
-                self.book = book.to_bytes()
-            case End(prepared, commit):
-                self._end(prepared.transactional_id, commit=commit)
-            case Settle():
-                pass
-            case ListOpen():
-                going_on = ("taken", "open")
-                return [name for name, (state, _) in self.transactions.items() if state in going_on]
-            case Terminate(name):
-                self._end(name, commit=False)
-        return None
-
-    def _end(self, name: str, *, commit: bool) -> None:
-        state, rows = self.transactions[name]
-        wanted = "committed" if commit else "aborted"
-        if state in ("taken", "open"):
-            self.transactions[name] = (wanted, rows)
-        elif commit and state != wanted:
-            raise AssertionError(f"{name} is decided, and was {state}")
-
-    def committed(self) -> Counter[str]:
-        return Counter(
-            row
-            for state, rows in self.transactions.values()
-            if state == "committed"
-            for row in rows
-        )
-
-
-class Driver:
-    """One life of a query: it is asked for its next step until it has none."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.steps = self._live()
-        self.is_over = False
-
-    def step(self) -> None:
-        try:
-            next(self.steps)
-        except StopIteration:
-            self.is_over = True
-        except (WriteFailedError, CrashError):
-            # A query that fails ends; Spark starts it again.
-            self.is_over = True
-
-    def _live(self) -> Iterator[None]:
-        while (batch := len(self.world.commit_log)) < BATCHES:
-            round_number = yield from self._run(begin_round(PREFIX, CLAIM))
-            prepared = list(self.world.run_tasks(round_number, batch))
-            yield
-            try:
-                yield from self._run(commit_batch(PREFIX, round_number, CLAIM, batch, prepared))
-            except WriteFailedError:
-                yield from self._run(abort_batch(PREFIX, round_number, prepared))
-                raise
-            if len(self.world.commit_log) == batch:
-                # Spark's own log in the checkpoint, which a twin may have written meanwhile.
-                self.world.commit_log.append(batch)
-
-    def _run(self, program: Program) -> Generator[None, None, Any]:
-        """Do what the program yields, with a moment for a crash around each step."""
-        answer: Any = None
-        error: WriteFailedError | None = None
-        while True:
-            try:
-                effect = program.send(answer) if error is None else program.throw(error)
-            except StopIteration as end:
-                return end.value
-            error = None
-            yield
-            try:
-                self._before(effect)
-                answer = self.world.cluster.do(self, effect)
-                self.world.moment("after", self)
-            except WriteFailedError as failure:
-                answer, error = None, failure
-
-    def _before(self, effect: Effect) -> None:
-        cluster = self.world.cluster
-        try:
-            self.world.moment("before", self)
-        except (WriteFailedError, CrashError):
-            if isinstance(effect, WriteBook) and cluster.driver is self:
-                cluster.under_way = effect.book
-            raise
-
-
-class World:
-    """A cluster, a checkpoint, and drivers that follow one another, or overlap."""
-
-    def __init__(self, dice: Random, moment: Callable[[str, Driver], None] | None = None) -> None:
-        self.dice = dice
-        self.cluster = Cluster(dice)
-        self.commit_log = list[int]()
-        self.attempts = 0
-        self.zombies = list[str]()
-        self._moment = moment
-
-    def moment(self, when: str, driver: Driver) -> None:
-        if self._moment is not None:
-            self._moment(when, driver)
-
-    def run_tasks(self, round_number: int, batch: int) -> Iterator[PreparedTransaction]:
-        """Prepare a transaction for each partition, some of them in the second attempt."""
-        for partition in range(PARTITIONS):
-            rows = [f"{batch}.{partition}"]
-            while self.dice.random() < 0.3:
-                # It failed after all was written, or was not the first of two that raced.
-                self.cluster.prepare(self._name(round_number), rows)
-            yield self.cluster.prepare(self._name(round_number), rows)
-            if self.dice.random() < 0.2:
-                self.zombies.append(self._name(round_number))
-                if self.dice.random() < 0.5:
-                    self.cluster.take(self.zombies[-1])
-
-    def wake_zombie(self) -> None:
-        """Let an attempt that everybody forgot write its rows, and prepare."""
-        if self.zombies:
-            self.cluster.prepare(self.zombies.pop(), ["written by the dead"])
-
-    def _name(self, round_number: int) -> str:
-        self.attempts += 1
-        return task_id(PREFIX, round_number, str(self.attempts))
-
-    def finish(self) -> None:
-        """Let lives follow one another without trouble, until one has come to the end."""
-        self._moment = None
-        driver = Driver(self)
-        while not driver.is_over:
-            driver.step()
-        assert len(self.commit_log) == BATCHES
-        _play(self, driver, begin_round(PREFIX, CLAIM))
-
-    def check(self) -> None:
-        wanted = {f"{b}.{p}" for b in range(BATCHES) for p in range(PARTITIONS)}
-        assert self.cluster.committed() == Counter(wanted)
-        left = [name for name, (state, _) in self.cluster.transactions.items() if state == "open"]
-        assert not left
+from tests.unit.clients.spark.sink_world import (
+    BATCHES,
+    CLAIM,
+    PARTITIONS,
+    PREFIX,
+    CrashError,
+    Driver,
+    FencedError,
+    World,
+    play,
+)
 
 
 def _crash_at(steps: Sequence[int]) -> World:
@@ -336,59 +149,169 @@ def test_a_round_that_is_not_the_newest_is_told_so() -> None:
     while not second.is_over:
         second.step()
     with pytest.raises(StaleRoundError, match="this is round 1"):
-        _play(world, first, commit_batch(PREFIX, 1, CLAIM, 9, ()))
+        play(world, first, commit_batch(PREFIX, 1, CLAIM, 9, ()))
 
 
 def test_a_commit_that_is_repeated_in_its_round_goes_on_where_it_was() -> None:
     world = World(Random(1))
     driver = Driver(world)
-    number = _play(world, driver, begin_round(PREFIX, CLAIM))
+    number = play(world, driver, begin_round(PREFIX, CLAIM))
     prepared = list(world.run_tasks(number, 0))
     program = commit_batch(PREFIX, number, CLAIM, 0, prepared)
     effect = next(program)
     while not isinstance(effect, End):
         effect = program.send(world.cluster.do(driver, effect))
     assert not world.cluster.committed(), "it is decided, and nothing is done yet"
-    assert _play(world, driver, commit_batch(PREFIX, number, CLAIM, 0, prepared)) is False
+    assert play(world, driver, commit_batch(PREFIX, number, CLAIM, 0, prepared)) is False
     assert world.cluster.committed() == Counter({"0.0": 1, "0.1": 1})
 
 
 def test_one_that_cannot_be_committed_does_not_keep_the_others_open() -> None:
     world = World(Random(1))
     driver = Driver(world)
-    number = _play(world, driver, begin_round(PREFIX, CLAIM))
+    number = play(world, driver, begin_round(PREFIX, CLAIM))
     prepared = list(world.run_tasks(number, 0))
     program = commit_batch(PREFIX, number, CLAIM, 0, prepared)
     effect = next(program)
     while not isinstance(effect, End):
         effect = program.send(world.cluster.do(driver, effect))
-    effect = program.throw(WriteFailedError("it was aborted by somebody"))
+    effect = program.throw(WriteFailedError("no answer"))
     assert effect == End(prepared[1], commit=True)
-    with pytest.raises(WriteFailedError, match="by somebody"):
+    effect = program.send(world.cluster.do(driver, effect))
+    with pytest.raises(WriteFailedError, match="no answer"):
         program.send(world.cluster.do(driver, effect))
     book = world.cluster.do(driver, ReadBook())
     assert not book.decision.is_done, "and the next driver is told of it, too"
+    assert (book.decision.committed, book.decision.lost) == ((prepared[1],), ())
 
 
 def test_a_checkpoint_that_was_set_back_is_told_instead_of_rows_being_dropped() -> None:
     world = World(Random(1))
     driver = Driver(world)
     for batch in (4, 5):
-        number = _play(world, driver, begin_round(PREFIX, CLAIM))
+        number = play(world, driver, begin_round(PREFIX, CLAIM))
         prepared = list(world.run_tasks(number, batch))
-        _play(world, driver, commit_batch(PREFIX, number, CLAIM, batch, prepared))
-    number = _play(world, driver, begin_round(PREFIX, CLAIM))
+        play(world, driver, commit_batch(PREFIX, number, CLAIM, batch, prepared))
+    number = play(world, driver, begin_round(PREFIX, CLAIM))
     prepared = list(world.run_tasks(number, 4))
     with pytest.raises(WriteFailedError, match=r"batch 4 of query q.*set back"):
-        _play(world, driver, commit_batch(PREFIX, number, CLAIM, 4, prepared))
-    _play(world, driver, abort_batch(PREFIX, number, prepared))
+        play(world, driver, commit_batch(PREFIX, number, CLAIM, 4, prepared))
+    play(world, driver, abort_batch(PREFIX, number, prepared))
     assert world.cluster.committed() == Counter({f"{b}.{p}": 1 for b in (4, 5) for p in (0, 1)})
 
 
+def _operated(step: int, pick: int, *, commit: bool) -> tuple[World, list[str]]:
+    """Return a world in which somebody ends a prepared transaction, and the driver dies.
+
+    And the rows of that transaction; none if nothing was prepared at that step.
+    """
+    count = 0
+    rows = list[str]()
+
+    def moment(when: str, driver: Driver) -> None:
+        nonlocal count
+        count += 1
+        if count == step:
+            found = world.cluster.prepared()
+            if found:
+                rows.extend(world.cluster.end_by_hand(found[pick % len(found)], commit=commit))
+            raise CrashError
+
+    world = World(Random(1), moment)
+    world.live()
+    return world, rows
+
+
+@pytest.mark.parametrize("pick", [0, 1, 2])
+def test_what_an_operator_aborts_at_any_step_is_never_missing_silently(pick: int) -> None:
+    stood = 0
+    for step in range(1, _steps_of_a_life() + 1):
+        world, rows = _operated(step, pick, commit=False)
+        wanted = Counter({f"{b}.{p}": 1 for b in range(BATCHES) for p in range(PARTITIONS)})
+        while (failure := world.live().failure) is not None:
+            assert isinstance(failure, LostBatchError)
+            # The coordinator forgets, and the next life is told all the same.
+            world.cluster.forget()
+            again = world.live().failure
+            assert str(again) == str(failure)
+            decision = Book.from_bytes(world.cluster.book).decision
+            assert decision is not None
+            assert world.claim.accepts != decision.name, "once is enough"
+            world.claim = Claim("q", is_stream=True, accepts=decision.name)
+            wanted.subtract(rows)
+            stood += 1
+        assert len(world.commit_log) == BATCHES
+        assert world.cluster.committed() == +wanted
+        assert not world.cluster.prepared()
+    assert stood > 2
+
+
+@pytest.mark.parametrize("pick", [0, 1, 2])
+def test_what_an_operator_commits_at_any_step_may_come_twice_and_spoils_nothing_else(
+    pick: int,
+) -> None:
+    twice = 0
+    for step in range(1, _steps_of_a_life() + 1):
+        world, rows = _operated(step, pick, commit=True)
+        world.finish()
+        wanted = Counter({f"{b}.{p}": 1 for b in range(BATCHES) for p in range(PARTITIONS)})
+        more = world.cluster.committed() - wanted
+        assert more <= Counter(rows)
+        assert not wanted - world.cluster.committed()
+        twice += bool(more)
+    assert twice, "which is why the runbooks say not to"
+
+
+def _lose_one() -> tuple[World, Driver, list[PreparedTransaction]]:
+    """Return a world in which one of two transactions was aborted after batch 0 was decided."""
+    world = World(Random(1))
+    driver = Driver(world)
+    number = play(world, driver, begin_round(PREFIX, CLAIM))
+    prepared = list(world.run_tasks(number, 0))
+    program = commit_batch(PREFIX, number, CLAIM, 0, prepared)
+    effect = next(program)
+    while not isinstance(effect, End):
+        effect = program.send(world.cluster.do(driver, effect))
+    world.cluster.end_by_hand(prepared[0].transactional_id, commit=False)
+    return world, driver, prepared
+
+
+def test_a_lost_batch_is_told_with_its_transactions_and_the_way_out() -> None:
+    world, driver, prepared = _lose_one()
+    name = prepared[0].transactional_id
+    sentence = (
+        rf"batch 0 of query q was decided.*aborted 1 of its 2 transactions \({name}\).*rows are "
+        r"missing.*transactionalIdPrefix=sink.*acceptLostBatch=q:0, once"
+    )
+    for _ in range(2):
+        with pytest.raises(LostBatchError, match=sentence):
+            play(world, driver, begin_round(PREFIX, CLAIM))
+        book = world.cluster.do(driver, ReadBook())
+        assert (book.decision.lost, book.decision.committed) == ((prepared[0],), (prepared[1],))
+        assert not book.decision.is_done
+        world.cluster.forget()
+    assert not world.cluster.prepared(), "what was never decided does not wait for the operator"
+
+
+@pytest.mark.parametrize("other", [BatchName("q", 1), BatchName("r", 0), None])
+def test_a_loss_is_accepted_by_the_name_of_its_batch_and_no_other(other: BatchName | None) -> None:
+    world, driver, _ = _lose_one()
+    with pytest.raises(LostBatchError):
+        play(world, driver, begin_round(PREFIX, Claim("q", is_stream=True, accepts=other)))
+    assert not world.cluster.warnings
+    accepting = Claim("q", is_stream=True, accepts=BatchName("q", 0))
+    assert _write(world, driver, accepting, 0) is False, "it is done again, and was decided"
+    (warning,) = world.cluster.warnings
+    assert "the loss is accepted: batch 0 of query q" in warning
+    assert world.cluster.committed() == Counter({"0.1": 1})
+    assert _write(world, driver, CLAIM, 1) is True
+    assert len(world.cluster.warnings) == 1
+
+
 def _write(world: World, driver: Driver, claim: Claim, batch: int) -> bool:
-    number = _play(world, driver, begin_round(PREFIX, claim))
+    number = play(world, driver, begin_round(PREFIX, claim))
     prepared = list(world.run_tasks(number, batch))
-    is_new: bool = _play(world, driver, commit_batch(PREFIX, number, claim, batch, prepared))
+    is_new: bool = play(world, driver, commit_batch(PREFIX, number, claim, batch, prepared))
     return is_new
 
 
@@ -398,13 +321,13 @@ def test_another_query_is_refused_before_it_disturbs_the_stream_that_has_the_pre
 ) -> None:
     world = World(Random(1))
     owner, stranger = Driver(world), Driver(world)
-    number = _play(world, owner, begin_round(PREFIX, CLAIM))
+    number = play(world, owner, begin_round(PREFIX, CLAIM))
     prepared = list(world.run_tasks(number, 0))
     with pytest.raises(PrefixTakenError, match=r"sink belongs to the stream q, and this is"):
-        _play(world, stranger, begin_round(PREFIX, other))
-    assert _play(world, owner, commit_batch(PREFIX, number, CLAIM, 0, prepared)) is True
+        play(world, stranger, begin_round(PREFIX, other))
+    assert play(world, owner, commit_batch(PREFIX, number, CLAIM, 0, prepared)) is True
     with pytest.raises(PrefixTakenError, match=r"q, which has written up to batch 0 under it"):
-        _play(world, stranger, begin_round(PREFIX, other))
+        play(world, stranger, begin_round(PREFIX, other))
 
 
 def test_a_stream_that_is_known_late_is_refused_before_it_decides_anything() -> None:
@@ -412,11 +335,11 @@ def test_a_stream_that_is_known_late_is_refused_before_it_decides_anything() -> 
     driver = Driver(world)
     _write(world, driver, CLAIM, 0)
     before = world.cluster.committed()
-    number = _play(world, driver, begin_round(PREFIX, Claim("", is_stream=True)))
+    number = play(world, driver, begin_round(PREFIX, Claim("", is_stream=True)))
     prepared = list(world.run_tasks(number, 1))
     with pytest.raises(PrefixTakenError):
-        _play(world, driver, commit_batch(PREFIX, number, Claim("r", is_stream=True), 1, prepared))
-    _play(world, driver, abort_batch(PREFIX, number, prepared))
+        play(world, driver, commit_batch(PREFIX, number, Claim("r", is_stream=True), 1, prepared))
+    play(world, driver, abort_batch(PREFIX, number, prepared))
     assert world.cluster.committed() == before
     assert _write(world, driver, CLAIM, 1), "and its owner goes on"
 
@@ -424,17 +347,17 @@ def test_a_stream_that_is_known_late_is_refused_before_it_decides_anything() -> 
 def test_a_prefix_is_taken_over_when_somebody_says_so_and_what_was_left_is_ended() -> None:
     world = World(Random(1))
     driver = Driver(world)
-    number = _play(world, driver, begin_round(PREFIX, CLAIM))
+    number = play(world, driver, begin_round(PREFIX, CLAIM))
     list(world.run_tasks(number, 0))
     for query in ("", "r"):
         heir = Claim(query, is_stream=True, takes_over=True)
-        number = _play(world, driver, begin_round(PREFIX, heir))
+        number = play(world, driver, begin_round(PREFIX, heir))
     prepared = list(world.run_tasks(number, 0))
     heir = Claim("r", is_stream=True)
-    assert _play(world, driver, commit_batch(PREFIX, number, heir, 0, prepared)) is True
+    assert play(world, driver, commit_batch(PREFIX, number, heir, 0, prepared)) is True
     assert world.cluster.committed() == Counter({"0.0": 1, "0.1": 1})
     with pytest.raises(PrefixTakenError, match="belongs to the stream r"):
-        _play(world, driver, begin_round(PREFIX, CLAIM))
+        play(world, driver, begin_round(PREFIX, CLAIM))
 
 
 def test_batch_queries_follow_one_another_under_a_prefix_and_leave_it_to_a_stream() -> None:
@@ -460,19 +383,15 @@ def test_the_book_survives_being_written_down() -> None:
         Book(3, Decision("q", 7, prepared)),
         Book(9, Decision("", 0, ())),
         Book(9, Decision("q", 0, ()), "q"),
+        Book(9, Decision("q", 0, prepared, lost=prepared[:1], committed=prepared[1:]), "q"),
     ):
         assert Book.from_bytes(book.to_bytes()) == book
     assert Book.from_bytes(b'{"format": 1, "round_number": 3, "decision": null}') == Book(3)
+    before = (
+        b'{"format": 1, "round_number": 3, "decision": {"query": "q", "batch": 7, "prepared": '
+        b'["4:2:sink/1/0"], "done": false}, "owner": "q"}'
+    )
+    assert Book.from_bytes(before) == Book(3, Decision("q", 7, prepared[:1]), "q")
     for bad in (b"", b"{}", b'{"format": 2}', b"[]", b"\xff"):
         with pytest.raises(ConfigError):
             Book.from_bytes(bad)
-
-
-def _play(world: World, driver: Driver, program: Program) -> Any:
-    """Return what the program returns, without trouble."""
-    answer: Any = None
-    while True:
-        try:
-            answer = world.cluster.do(driver, program.send(answer))
-        except StopIteration as end:
-            return end.value

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from ottla.clients.spark.decisions import BatchName
 from ottla.clients.spark.options import read_sink_options, read_source_options
 from ottla.clients.spark.places import EARLIEST, LATEST, Rule
 from ottla.clients.spark.ranges import StreamOffsets
@@ -130,3 +131,17 @@ def test_exactly_once_needs_a_name_and_takes_no_transactional_id() -> None:
         read_sink_options({**named, "kafka.transactional.id": "mine"})
     with pytest.raises(ConfigError, match=r"needs kafka\.acks=all"):
         read_sink_options({**named, "kafka.acks": "1"})
+
+
+def test_the_loss_of_a_batch_is_accepted_by_its_whole_name_only() -> None:
+    named = {**SERVERS, "exactlyOnce": "true", "transactionalIdPrefix": "copies"}
+    assert read_sink_options(named).accepts is None
+    got = read_sink_options({**named, "acceptlostbatch": "6ccd0ff6-f1ec:7"})
+    assert got.accepts == BatchName("6ccd0ff6-f1ec", 7)
+    assert str(got.accepts) == "6ccd0ff6-f1ec:7"
+    for bad in ("7", ":7", "q:", "q:-1", "q:seven", "q:7 ", "true", ""):
+        with pytest.raises(ConfigError, match="acceptLostBatch must be QUERY:BATCH") as caught:
+            read_sink_options({**named, "acceptLostBatch": bad})
+        assert len(caught.value.problems) == 1
+    with pytest.raises(ConfigError, match="acceptLostBatch has a meaning with exactlyOnce=true"):
+        read_sink_options({**SERVERS, "acceptLostBatch": "q:7"})

@@ -13,7 +13,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.clients.spark import sink as module
-from ottla.clients.spark.decisions import Claim
+from ottla.clients.spark.decisions import BatchName, Claim
 from ottla.clients.spark.options import read_sink_options
 from ottla.clients.spark.sink import BatchWriter, StreamWriter, Written, stream_id
 
@@ -69,12 +69,13 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "Producer", FakeProducer)
 
 
-def _writer(kind: Any) -> Any:
+def _writer(kind: Any, **more: str) -> Any:
     options = {
         "kafka.bootstrap.servers": "nowhere:1",
         "topic": "t",
         "exactlyOnce": "true",
         "transactionalIdPrefix": "sink",
+        **more,
     }
     return kind(read_sink_options(options), SCHEMA, overwrite=False)
 
@@ -109,9 +110,10 @@ def test_the_id_of_a_stream_is_read_from_its_checkpoint_where_that_is_a_director
 
 
 class FakeDecider:
-    """Remembers what it was told to abort."""
+    """Remembers who began, and what it was told to abort."""
 
     aborted: ClassVar = list[tuple[int, int]]()
+    claims: ClassVar = list[Claim]()
 
     def __init__(self, options: object) -> None:
         pass
@@ -123,10 +125,19 @@ class FakeDecider:
         pass
 
     def begin(self, claim: Claim) -> int:
+        self.claims.append(claim)
         return 4
 
     def abort(self, number: int, prepared: list[PreparedTransaction]) -> None:
         self.aborted.append((number, len(prepared)))
+
+
+def test_who_begins_a_round_says_which_loss_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Decider", FakeDecider)
+    FakeDecider.claims.clear()
+    _writer(StreamWriter, acceptLostBatch="q:7").__getstate__()
+    _writer(StreamWriter).__getstate__()
+    assert [one.accepts for one in FakeDecider.claims] == [BatchName("q", 7), None]
 
 
 def test_a_round_is_cleaned_up_though_no_task_of_it_reported(
