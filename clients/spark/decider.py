@@ -273,8 +273,9 @@ class Decider:
             ) from refusal
         else:
             raise AbortedElsewhereError(
-                f"{refusal} The decision says to commit it, so somebody else has aborted it: its "
-                "rows are missing."
+                f"{refusal} The decision says to commit it, so somebody else has ended it: its "
+                "rows are missing. Or it had been committed before: look before you write them "
+                "again."
             ) from refusal
 
     def _settle(self, names: set[str]) -> None:

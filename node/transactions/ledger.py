@@ -222,9 +222,16 @@ class Ledger:
         if not self.is_led or not one.value.state.is_decided or one.pending is not None:
             return
 
+        decided = one.value
+
+        def again() -> None:
+            # By then it may be complete, and the next one decided, whose markers are not written.
+            if one.value is decided:
+                self.complete(one)
+
         def told(code: ErrorCode | None) -> None:
-            if code is not None and one.pending is None and self.is_led:
-                asyncio.get_running_loop().call_later(_AGAIN_S, self.complete, one)
+            if code is not None and one.pending is None and one.value is decided:
+                asyncio.get_running_loop().call_later(_AGAIN_S, again)
 
         self.write(one, one.complete(self._world.clock.now_ms()), told)
 

@@ -251,7 +251,7 @@ def test_one_that_its_coordinator_knows_as_aborted_does_not_count_as_committed(
 ) -> None:
     admin.refusals[ONE.transactional_id] = RequestError(code, "no")
     admin.known[ONE.transactional_id] = (state, INT32_MAX)
-    with pytest.raises(AbortedElsewhereError, match="somebody else has aborted it"):
+    with pytest.raises(AbortedElsewhereError, match="somebody else has ended it"):
         _end(commit=True)
 
 

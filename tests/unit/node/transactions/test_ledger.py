@@ -79,12 +79,14 @@ class Office:
 
         return self.ledger.ask(name, question, make)
 
-    def add(self, name: str = "x", partitions: int = 1) -> Awaitable[Told | Refused]:
+    def add(
+        self, name: str = "x", partitions: int = 1, epoch: int = 0
+    ) -> Awaitable[Told | Refused]:
         places = frozenset(("t", index) for index in range(partitions))
 
         def question(one: Transaction, _: int | None) -> Decision:
             holder = one.value.producer_id
-            return one.add(holder, 0, places, self.clock.now_ms(), NEW_CLIENT)
+            return one.add(holder, epoch, places, self.clock.now_ms(), NEW_CLIENT)
 
         return self.ledger.ask(name, question)
 
@@ -93,10 +95,10 @@ class Office:
         log = self.books.replica.log
         log.adopt_settings(replace(log.settings, max_message_bytes=bytes_max))
 
-    def end(self) -> Awaitable[Told | Refused]:
+    def end(self, epoch: int = 0) -> Awaitable[Told | Refused]:
         def question(one: Transaction, fresh: int | None) -> Decision:
             return one.end(
-                7, 0, self.clock.now_ms(), is_commit=True, version=NEW_CLIENT, fresh=fresh
+                7, epoch, self.clock.now_ms(), is_commit=True, version=NEW_CLIENT, fresh=fresh
             )
 
         return self.ledger.ask("x", question)
@@ -289,6 +291,36 @@ def test_the_last_page_is_tried_until_the_log_takes_it(
             await asyncio.sleep(0.001)
             office.books.disk.sync()
         assert await office.synced(office.init()) == Told(7, 2)
+
+    run(story)
+
+
+def test_a_page_that_was_closed_after_all_is_not_closed_again_under_the_next_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ledger_module, "_AGAIN_S", 0.01)
+
+    async def story(office: Office) -> None:
+        await office.loaded()
+        await office.synced(office.init())
+        await office.synced(office.add())
+        await office.synced(office.end())
+        one = office.ledger.transactions["x"]
+        one.marked([P])
+        office.ledger.complete(one)
+        # It is committed in a moment without standing: whoever waits is refused, and it is so.
+        office.has_standing = False
+        office.books.disk.sync()
+        office.has_standing = True
+        assert is_complete(one)
+        await office.synced(office.add(epoch=1))
+        await office.synced(office.end(epoch=1))
+        failures: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: failures.append(what))
+        await asyncio.sleep(0.05)
+        assert not failures
+        assert one.value.state is State.PREPARE_COMMIT
+        assert one.unmarked == {P}
 
     run(story)
 
