@@ -1,15 +1,8 @@
 """Runs the checks of `make check` and `make test` and ends in one line that a person can read.
 
-Every step runs even if another one failed, so that one run tells everything. All of them run beside
-one another, and each is told when it ends: one that passes takes one line; the output of one that
-fails is shown in full, and so is that of the tests that compute.
-
-    tests that compute      units, properties, seeds: all of their time is a processor's
-    tests that wait         of nodes and clusters: much of their time is none's
-    tests of Spark          of both kinds; Spark has workers of its own
-
-In a kitchen with two stoves nobody watches a pot: while it boils, vegetables are cut. Those that
-wait and those that compute are two runs of pytest, so that both go on all the time.
+Every step runs even if another one failed, so that one run tells everything. The checks that need
+no test, and the tests of Spark, run beside the other tests, and each is told when it ends: one that
+passes takes one line; the output of one that fails is shown in full, and so is pytest's own.
 
 Not here: what a step means (`pyproject.toml`, `tests/README.md`), and the targets that need more
 than Python (`make interop`, `make containers`, `make crash`).
@@ -32,24 +25,11 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 BIN: Final = Path(sys.executable).parent
 QUICK_FOLDERS: Final = ("tests/tidy", "tests/unit", "tests/scripts")
 SPARK_FOLDER: Final = "tests/integration/spark"
-# Their tests start processes, and wait for them.
-WAITING_FOLDERS: Final = (
-    "tests/chaos",
-    "tests/containers",
-    "tests/hostile",
-    "tests/integration",
-    "tests/interop",
-    "tests/observed",
-)
 WITHOUT_MORE: Final = "not interop and not long and not containers and not transactions"
-_CORES: Final = min(4, max(2, os.cpu_count() or 1))
-
-
-def _workers(count: int) -> tuple[str, ...]:
-    """Return the options of pytest for so many workers. What each gets: `schedule.py`."""
-    return "-n", str(count), "--dist", "loadscope"
-
-
+_WORKERS_MAX: Final = 4
+# Two for each core: tests of clusters wait for much of their time. What each gets: `schedule.py`.
+_COUNT_OF_WORKERS: Final = min(_WORKERS_MAX, 2 * (os.cpu_count() or 1))
+WORKERS: Final = ("-n", str(_COUNT_OF_WORKERS), "--dist", "loadscope")
 # "812 passed, 3 skipped in 61.20s", at the end of what pytest prints.
 _SUMMARY: Final = re.compile(r"(?:\d+ [a-z]+(?:, )?)+ in [0-9.]+s")
 _COUNT: Final = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
@@ -88,8 +68,9 @@ STATIC: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a target runs: `tests`, with `beside` next to them."""
+    """What a target runs: `first`, then `tests` with `beside` next to them."""
 
+    first: tuple[Step, ...]
     tests: Step
     beside: tuple[Step, ...]
 
@@ -99,17 +80,16 @@ def plan_of(target: str) -> Plan:
     if target == "check":
         quick = [folder for folder in QUICK_FOLDERS if (ROOT / folder).is_dir()]
         return Plan(
-            Step("tests", tool("pytest", "-q", *_workers(_CORES), "-m", WITHOUT_MORE, *quick)), ()
+            (), Step("tests", tool("pytest", "-q", *WORKERS, "-m", WITHOUT_MORE, *quick)), ()
         )
+    chosen = ("-m", WITHOUT_MORE, f"--ignore={SPARK_FOLDER}")
+    # On a fresh clone every worker would compile every test for itself, all at the same time.
+    collection = tool("pytest", "-qq", "--collect-only", *chosen)
     # Behind Spark: it gives a Python that it starts ten seconds, also on a busy machine.
-    others = ("nice", "-n", "5", *tool("pytest", "-q", "-m", WITHOUT_MORE))
-    # By what they are not, so that a folder that is new is in one of them.
-    apart = (f"--ignore={folder}" for folder in WAITING_FOLDERS)
-    computing = (*others, *_workers(_CORES), *apart)
-    waiting = (*others, *_workers(_CORES + 1), f"--ignore={SPARK_FOLDER}", *WAITING_FOLDERS)
+    others = ("nice", "-n", "5", *tool("pytest", "-q", *WORKERS, *chosen))
     spark = tool("pytest", "-q", "-n0", "-m", WITHOUT_MORE, SPARK_FOLDER)
     return Plan(
-        Step("tests", computing), (Step("tests of Spark", spark), Step("tests that wait", waiting))
+        (Step("collection", collection),), Step("tests", others), (Step("tests of Spark", spark),)
     )
 
 
@@ -185,9 +165,10 @@ def main(target: str) -> int:
     plan = plan_of(target)
     with ThreadPoolExecutor(max_workers=1) as checking, ThreadPoolExecutor() as beside:
         checks = [checking.submit(run_quietly, step) for step in STATIC]
+        first = [run_quietly(step) for step in plan.first]
         quiet = [beside.submit(run_quietly, step) for step in plan.beside]
         tests = run_aloud(plan.tests)
-    outcomes = [*(one.result() for one in checks), tests, *(one.result() for one in quiet)]
+    outcomes = [*(one.result() for one in checks), *first, tests, *(one.result() for one in quiet)]
     print(last_line(target, outcomes, time.monotonic() - began))
     return 0 if all(outcome.passed for outcome in outcomes) else 1
 

@@ -19,7 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 # One cluster or node for all tests of the folder: a second worker would start another.
 SHARING: Final = ("tests/integration/clients_own", "tests/hostile")
 # The longest first.
-_FIRST: Final = ("tests/integration/clients_own", "tests/sim", "tests/hostile", "tests/integration")
+_FIRST: Final = ("tests/integration/clients_own", "tests/sim", "tests/integration", "tests/hostile")
 _THEN: Final = ("tests/hazards", "tests/contract", "tests/unit/controller/quorum")
 
 

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.run import (
-    SPARK_FOLDER,
-    WAITING_FOLDERS,
-    Outcome,
-    Step,
-    counts_in,
-    last_line,
-    plan_of,
-    readable,
-    surroundings,
-)
-from tests.tidy.tree import ROOT
+from tests.run import Outcome, Step, counts_in, last_line, plan_of, readable, surroundings
 
 
 def _outcome(name: str, *, passed: bool, output: str = "") -> Outcome:
@@ -70,16 +59,6 @@ def test_bytecode_is_kept_whatever_the_shell_says(monkeypatch: pytest.MonkeyPatc
 
 def test_spark_goes_before_the_tests_that_run_beside_it() -> None:
     plan = plan_of("test")
-    spark, waiting = plan.beside
+    (spark,) = plan.beside
+    assert plan.tests.command[:3] == ("nice", "-n", "5")
     assert spark.command[0] != "nice"
-    assert {run.command[:3] for run in (plan.tests, waiting)} == {("nice", "-n", "5")}
-
-
-def test_every_folder_of_tests_is_in_one_of_the_runs_and_in_one_only() -> None:
-    spark, waiting = plan_of("test").beside
-    given = [word for run in (spark, waiting) for word in run.command if word.startswith("tests/")]
-    left_out = {f"--ignore={folder}" for folder in WAITING_FOLDERS}
-    assert left_out == {word for word in plan_of("test").tests.command if "tests/" in word}
-    assert sorted(given) == sorted((*WAITING_FOLDERS, SPARK_FOLDER))
-    assert f"--ignore={SPARK_FOLDER}" in waiting.command
-    assert all((ROOT / folder).is_dir() for folder in given)

@@ -136,6 +136,8 @@ def test_a_signal_leaves_every_block_and_a_second_one_does_not_disturb() -> None
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     left = list[str]()
     try:
+        # Whoever runs these tests in the background has them ignored.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         end_tidily()
         with pytest.raises(SystemExit, match="asked to end"):
             _interrupted_twice(left)

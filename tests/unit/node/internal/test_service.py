@@ -107,6 +107,8 @@ def test_rule_10_silence_fences_after_the_session_and_not_before() -> None:
             await asyncio.sleep(0.02)
         assert now_ms() - sent_ms >= 500
         assert not site.probed
+        # It is told of when the command is known to be committed, a moment after it was obeyed.
+        await site.until(lambda: bool(site.events("broker_fenced")))
         assert site.events("broker_fenced")[0]["why"] == "it was silent for a whole session"
 
     on_site(story, session_ms=500)
