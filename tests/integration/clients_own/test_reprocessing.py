@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -158,7 +159,7 @@ def _write_with_pauses(producer: Producer, topic: str, pause_s: float) -> None:
 # without. At 200 a second there is time for everything, and it is noise; all at once a tenth of the
 # work is done twice, and behind a delay they would wait for 500 ms.
 PAIRS = 3
-PACES = {"all at once": (0.0, 0.25), "200 a second": (0.005, 0.05)}
+PACES = {"all at once": (0.0, 0.25), "200 a second": (0.005, 0.1)}
 
 
 @pytest.mark.long
@@ -171,16 +172,27 @@ def test_poison_does_not_make_good_records_wait_for_a_delay(
     pause_s: float,
     more_s_max: float,
 ) -> None:
-    waits_s: dict[bool, list[float]] = {False: [], True: []}
+    more_s = list[float]()
     for number in range(PAIRS):
-        for poisoned in (False, True):
-            group = f"{name}-{poisoned}-{number}"
-            waits_s[poisoned] += _waits_s(
-                groups, producer, new_topic, group, poisoned=poisoned, pause_s=pause_s
+        p99_s = {
+            poisoned: _p99_s(
+                _waits_s(
+                    groups,
+                    producer,
+                    new_topic,
+                    f"{name}-{poisoned}-{number}",
+                    poisoned=poisoned,
+                    pause_s=pause_s,
+                )
             )
-    plain_s, mixed_s = _p99_s(waits_s[False]), _p99_s(waits_s[True])
-    print(f"p99 of good records: {plain_s:.3f} s without poison, {mixed_s:.3f} s with it")
-    assert mixed_s - plain_s < more_s_max
+            for poisoned in (False, True)
+        }
+        plain_s, mixed_s = p99_s[False], p99_s[True]
+        print(f"p99 of good records: {plain_s:.3f} s without poison, {mixed_s:.3f} s with it")
+        more_s.append(mixed_s - plain_s)
+    # Within a pair, and the median of them: a machine that stands still for a moment is one pair's
+    # bad luck, and a delay that poison causes is there in each.
+    assert median(more_s) < more_s_max
 
 
 _PROGRAM = """
