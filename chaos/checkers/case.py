@@ -79,6 +79,8 @@ class Case:
     has_wrong_clocks: bool = False
     ledger: Ledger = field(default_factory=lambda: Ledger((), (), (), ()))
     _keys: dict[Place, Keys] = field(default_factory=dict)
+    # By partition, as nodes know it, and turn.
+    _read_ns: dict[tuple[Place, int], int] = field(default_factory=dict)
     # What `known_records` has found already.
     _known: dict[Place, dict[int, str | None]] = field(default_factory=dict)
 
@@ -140,14 +142,7 @@ class Case:
 
         Its other replicas were looked into right after that. None: nobody knows when.
         """
-        moments = [
-            one.read.began_ns
-            for one in self.finals
-            if one.read.turn == turn
-            and one.read.place.partition == place.partition
-            and wire_name(one.read.place.topic) == place.topic
-        ]
-        return max((one for one in moments if one is not None), default=None)
+        return self._read_ns.get((place, turn))
 
     def last_finals(self) -> dict[Place, Reading]:
         """Return the last final read of every leader."""
@@ -189,6 +184,9 @@ def case_of(evidence: Evidence) -> Case:
         known = case.starts.get(place, (0, None))
         if reading.read.start_offset >= known[0]:
             case.starts[place] = reading.read.start_offset, reading.read.began_ns
+        if reading.read.began_ns is not None:
+            there = Place(wire_name(place.topic), place.partition), reading.read.turn
+            case._read_ns[there] = max(case._read_ns.get(there, 0), reading.read.began_ns)
         seen = case.shown.setdefault(place, Seen())
         for offset, value in reading.at.items():
             seen.add(offset, value, None, NO_EVENT)

@@ -274,8 +274,7 @@ class Decider:
         else:
             raise AbortedElsewhereError(
                 f"{refusal} The decision says to commit it, so somebody else has ended it: its "
-                "rows are missing. Or it had been committed before: look before you write them "
-                "again."
+                "rows are missing."
             ) from refusal
 
     def _settle(self, names: set[str]) -> None:

@@ -410,8 +410,9 @@ def _what_is_lost(decision: Decision) -> str:
     names = ", ".join(one.transactional_id for one in decision.lost)
     return (
         f"batch {decision.batch} of query {decision.query} was decided, and somebody else has "
-        f"aborted {len(decision.lost)} of its {len(decision.prepared)} transactions ({names}): "
-        "their rows are missing."
+        f"ended {len(decision.lost)} of its {len(decision.prepared)} transactions ({names}): "
+        "their rows are missing. Or they had been committed before that: look before you write "
+        "them again."
     )
 
 

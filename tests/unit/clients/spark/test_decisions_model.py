@@ -280,7 +280,7 @@ def test_a_lost_batch_is_told_with_its_transactions_and_the_way_out() -> None:
     world, driver, prepared = _lose_one()
     name = prepared[0].transactional_id
     sentence = (
-        rf"batch 0 of query q was decided.*aborted 1 of its 2 transactions \({name}\).*rows are "
+        rf"batch 0 of query q was decided.*ended 1 of its 2 transactions \({name}\).*rows are "
         r"missing.*transactionalIdPrefix=sink.*acceptLostBatch=q:0, once"
     )
     for _ in range(2):
