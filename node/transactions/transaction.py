@@ -313,6 +313,10 @@ class Transaction:
     def _is_retry(self, producer_id: int, epoch: int) -> bool:
         """Whether this is what the producer was before its last transaction was decided."""
         value = self.value
+        if value.client_version < NEW_CLIENT:
+            # Whoever ended it kept its epoch. The one before is that of somebody it has fenced, who
+            # would be told to go on as its successor (T2).
+            return False
         if value.state.is_decided and value.next_producer_epoch > 0:
             return (producer_id, epoch + 1) == value.holder
         if not (value.state.is_decided or value.state.is_complete):
@@ -332,11 +336,10 @@ class Transaction:
             return None
         holder = value.holder
         if value.state.is_decided:
-            # The old client has the epoch of the markers. The new one holds the next epoch; Kafka
-            # takes it for a stranger until all is marked, and nothing speaks for that.
-            is_old = value.client_version < NEW_CLIENT
-            markers = (value.producer_id, value.producer_epoch)
-            if (producer_id, epoch) == holder or (is_old and (producer_id, epoch) == markers):
+            # A new client holds the next epoch already; Kafka takes it for a stranger until all is
+            # marked, and nothing speaks for that. The epoch of the markers is that of an old
+            # client, which is the holder then, or of one whose transaction was taken over.
+            if (producer_id, epoch) == holder:
                 return None
             ids = {holder[0], value.producer_id}
             return _FENCED if producer_id in ids else _OTHER_ID

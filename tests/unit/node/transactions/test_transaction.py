@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from ottla.node.transactions.records import decode_value, encode_value
 from ottla.node.transactions.transaction import Transaction
 from ottla.node.transactions.words import (
     EPOCH_MAX,
@@ -65,6 +66,11 @@ def completed(one: Transaction) -> None:
     one.marked(set(one.unmarked))
     one.begin(one.complete(NOW))
     one.settle()
+
+
+def reloaded(one: Transaction) -> Transaction:
+    """Return it as the next coordinator finds it in the log."""
+    return Transaction(one.transactional_id, decode_value(encode_value(one.value)))
 
 
 def test_a_transaction_is_committed_and_its_producer_goes_on_with_a_new_epoch() -> None:
@@ -127,7 +133,7 @@ def test_what_an_end_is_answered_when_nothing_is_ongoing(
     state: State, is_commit: bool, is_retry: bool, expected: Decision
 ) -> None:
     one = held(epoch=1)
-    one.value = replace(one.value, state=state)
+    one.value = replace(one.value, state=state, client_version=NEW_CLIENT)
     epoch = 0 if is_retry else 1
     told = one.end(7, epoch, NOW, is_commit=is_commit, version=NEW_CLIENT)
     assert carried_out(one, told) == expected
@@ -166,6 +172,37 @@ def test_a_successor_aborts_what_is_open_and_fences_who_had_the_id() -> None:
     assert carried_out(one, one.init(WISH, NOW)) == Told(7, 3)
     assert one.add(7, 0, frozenset({P}), NOW, NEW_CLIENT) == FENCED
     assert one.end(7, 0, NOW, is_commit=True) == FENCED
+
+
+@pytest.mark.parametrize("is_reloaded", [False, True])
+def test_t2_who_was_fenced_is_not_given_what_an_old_client_holds(is_reloaded: bool) -> None:
+    # 1. Z, a new client, has ended a transaction, and idles with (7, 1).
+    one = ongoing()
+    assert ended(one, is_commit=True) == Told(7, 1)
+    completed(one)
+    # 2. S, an old one, takes the id over, with (7, 2), and ends a transaction: its epoch stays.
+    assert carried_out(one, one.init(WISH, NOW)) == Told(7, 2)
+    assert carried_out(one, one.add(7, 2, frozenset({P}), NOW, OLD_CLIENT)) == Told()
+    assert ended(one, is_commit=False, version=OLD_CLIENT) == Told()
+    late = partial(one.end, 7, 1, NOW, version=NEW_CLIENT)
+    assert late(is_commit=False) == FENCED
+    completed(one)
+    one = reloaded(one) if is_reloaded else one
+    # 3. Z comes back with the epoch before that of S, as its own retry would.
+    late = partial(one.end, 7, 1, NOW, version=NEW_CLIENT)
+    assert (late(is_commit=False), late(is_commit=True)) == (FENCED, FENCED)
+    assert carried_out(one, one.add(7, 2, frozenset({Q}), NOW, OLD_CLIENT)) == Told()
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_an_end_that_is_sent_again_is_known_by_the_next_coordinator(is_commit: bool) -> None:
+    one = ongoing()
+    assert ended(one, is_commit=is_commit) == Told(7, 1)
+    again = partial(Transaction.end, producer_id=7, epoch=0, now_ms=NOW, version=NEW_CLIENT)
+    assert again(reloaded(one), is_commit=is_commit) == CONCURRENT
+    completed(one)
+    assert again(reloaded(one), is_commit=is_commit) == Told(7, 1)
+    assert again(reloaded(one), is_commit=not is_commit) == WRONG_STATE
 
 
 def test_a_transaction_is_aborted_when_its_time_is_up_and_a_commit_comes_too_late() -> None:
@@ -290,6 +327,23 @@ def test_a_successor_decides_what_was_prepared(is_commit: bool) -> None:
     completed(one)
     assert one.value.holder == (7, 2)
     assert one.end(7, 1, NOW, is_commit=is_commit, version=NEW_CLIENT) == Told(7, 2)
+
+
+@pytest.mark.parametrize("is_reloaded", [False, True])
+def test_t2_who_has_prepared_is_not_given_what_an_old_client_holds_that_decided_it(
+    is_reloaded: bool,
+) -> None:
+    one = prepared()
+    assert carried_out(one, one.init(PATIENT, NOW)) == Told(7, 1, (7, 0))
+    # The successor speaks the old dialect, in which its epoch stays.
+    assert ended(one, is_commit=True, version=OLD_CLIENT) == Told()
+    for is_complete in (False, True):
+        if is_complete:
+            completed(one)
+        now = reloaded(one) if is_reloaded else one
+        for version in (OLD_CLIENT, NEW_CLIENT):
+            assert now.end(7, 0, NOW, is_commit=True, version=version) == FENCED
+    assert one.value.holder == (7, 1)
 
 
 def test_who_decided_what_was_kept_waits_for_its_markers_and_goes_on() -> None:

@@ -1,12 +1,12 @@
 """Producers that ask anything in any order, coordinators that die, and a model beside them.
 
 The model is naive: it knows who was last told to hold the id, what became of each transaction, and
-nothing of how that is done.
+nothing of how that is done. Every request is in the old dialect or in the new one, by lot.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -30,7 +30,19 @@ from ottla.node.transactions.words import (
 
 PLACES = [("t", number) for number in range(4)]
 TIMEOUT_MS = 100
+DIALECTS = st.sampled_from((OLD_CLIENT, NEW_CLIENT))
 Token = tuple[int, int]
+
+
+class Asked(NamedTuple):
+    """A request: what is asked, by whom, with what, and in which dialect."""
+
+    kind: str
+    # Of producers; they are counted, and each may have had several tokens.
+    who: int
+    token: Token | None
+    is_commit: bool = False
+    version: int = NEW_CLIENT
 
 
 class Office(RuleBasedStateMachine):
@@ -40,22 +52,24 @@ class Office(RuleBasedStateMachine):
         super().__init__()
         self.now_ms = 1_000
         self.ids = iter(range(100, 100_000))
-        self.version = NEW_CLIENT
         self.one = Transaction.new("x", next(self.ids), TIMEOUT_MS, self.now_ms)
         self.log: list[bytes] = []
-        # What was answered is told when it is committed: the token that asked, and the answer.
-        self.owed: tuple[str, Token | None, bool, Told | Refused] | None = None
+        # What was answered is told when it is committed.
+        self.owed: tuple[Asked, Told | Refused] | None = None
         # The model: everybody who was told to hold the id, in order; the last one holds it.
         self.tokens: list[Token] = []
+        # To which producer each was given.
+        self.owners: dict[Token, int] = {}
+        self.people = iter(range(100_000))
         # Whether the transaction that a token ended was committed. Only of new clients.
         self.outcomes: dict[Token, bool] = {}
         self.is_patient = False
         self.decided: bool | None = None
 
-    @initialize(version=st.sampled_from((OLD_CLIENT, NEW_CLIENT)), near_end=st.booleans())
-    def choose(self, version: int, near_end: bool) -> None:
-        self.version = version
-        self._ask(lambda fresh: self.one.init(self._wish(), self.now_ms, fresh), "init", None)
+    @initialize(near_end=st.booleans())
+    def choose(self, near_end: bool) -> None:
+        asked = Asked("init", next(self.people), None)
+        self._ask(lambda fresh: self.one.init(self._wish(), self.now_ms, fresh), asked)
         self.the_log_answers(is_refused=False)
         if near_end:
             # Epochs run out soon.
@@ -68,33 +82,36 @@ class Office(RuleBasedStateMachine):
             )
             self.log.append(encode_value(self.one.value))
             self.tokens = [(value.producer_id, EPOCH_MAX - 6)]
+            self.owners = {self.tokens[0]: asked.who}
 
     def _wish(self, **changes: Any) -> Init:
         timeout_ms = FOR_EVER_MS if self.is_patient else TIMEOUT_MS
         return Init(timeout_ms=timeout_ms, **changes)
 
-    def _ask(self, question: Any, kind: str, token: Token | None, is_commit: bool = False) -> None:
+    def _ask(self, question: Any, asked: Asked) -> None:
         decision: Decision = question(None)
         if isinstance(decision, NeedsId):
             decision = question(next(self.ids))
         assert not isinstance(decision, NeedsId)
-        is_current = token is None or (bool(self.tokens) and token == self.tokens[-1])
+        is_current = asked.token is None or asked.token == self.tokens[-1]
         if isinstance(decision, WriteValue):
-            assert is_current, f"{kind} by {token}, which was fenced, changes something"
+            assert is_current, f"{asked}, which was fenced, changes something"
             self.one.begin(decision.value)
-            self.owed = (kind, token, is_commit, decision.answer)
+            self.owed = (asked, decision.answer)
         elif isinstance(decision, Told):
-            self._tell(kind, token, is_commit, decision)
+            self._tell(asked, decision)
 
-    def _tell(self, kind: str, token: Token | None, is_commit: bool, answer: Told) -> None:
-        if kind == "init":
-            self._held_by((answer.producer_id, answer.producer_epoch))
-        elif kind == "end" and token is not None and self.version == NEW_CLIENT:
-            known = self.outcomes.setdefault(token, is_commit)
-            assert known == is_commit, "what was told stays true"
-            self._held_by((answer.producer_id, answer.producer_epoch))
+    def _tell(self, asked: Asked, answer: Told) -> None:
+        if asked.kind == "init":
+            self._held_by((answer.producer_id, answer.producer_epoch), asked.who)
+        elif asked.kind == "end" and asked.token is not None and asked.version == NEW_CLIENT:
+            known = self.outcomes.setdefault(asked.token, asked.is_commit)
+            assert known == asked.is_commit, "what was told stays true"
+            self._held_by((answer.producer_id, answer.producer_epoch), asked.who)
 
-    def _held_by(self, token: Token) -> None:
+    def _held_by(self, token: Token, who: int) -> None:
+        # Only who asks again is given what was given before (T2).
+        assert self.owners.setdefault(token, who) == who, f"two producers are {token}"
         if token not in self.tokens:
             assert all(one[0] != token[0] or one[1] < token[1] for one in self.tokens)
             self.tokens.append(token)
@@ -109,22 +126,23 @@ class Office(RuleBasedStateMachine):
         # But whatever is open, it does not touch (T2).
         if token is None or token == self.tokens[-1] or self.one.value.state is State.ONGOING:
             # To keep what is open one may name it, whoever holds it.
-            who = None if wish.keeps_prepared else token
-            self._ask(lambda fresh: self.one.init(wish, self.now_ms, fresh), "init", who)
+            named = None if wish.keeps_prepared else token
+            who = next(self.people) if named is None else self.owners[named]
+            asked = Asked("init", who, named)
+            self._ask(lambda fresh: self.one.init(wish, self.now_ms, fresh), asked)
 
-    @rule(data=st.data(), place=st.sampled_from(PLACES))
-    def somebody_adds(self, data: Any, place: tuple[str, int]) -> None:
+    @rule(data=st.data(), place=st.sampled_from(PLACES), version=DIALECTS)
+    def somebody_adds(self, data: Any, place: tuple[str, int], version: int) -> None:
         token: Token = data.draw(st.sampled_from(self.tokens))
         producer_id, epoch = token
         places = frozenset({place})
         self._ask(
-            lambda _: self.one.add(producer_id, epoch, places, self.now_ms, self.version),
-            "add",
-            token,
+            lambda _: self.one.add(producer_id, epoch, places, self.now_ms, version),
+            Asked("add", self.owners[token], token),
         )
 
-    @rule(data=st.data(), is_commit=st.booleans())
-    def somebody_ends(self, data: Any, is_commit: bool) -> None:
+    @rule(data=st.data(), is_commit=st.booleans(), version=DIALECTS)
+    def somebody_ends(self, data: Any, is_commit: bool, version: int) -> None:
         token: Token = data.draw(st.sampled_from(self.tokens))
         producer_id, epoch = token
         self._ask(
@@ -133,13 +151,38 @@ class Office(RuleBasedStateMachine):
                 epoch,
                 self.now_ms,
                 is_commit=is_commit,
-                version=self.version,
+                version=version,
                 fresh=fresh,
             ),
-            "end",
-            token,
-            is_commit,
+            Asked("end", self.owners[token], token, is_commit, version),
         )
+
+    @rule(is_commit=st.booleans(), version=DIALECTS)
+    def somebody_holds_the_id_and_ends_a_transaction(self, is_commit: bool, version: int) -> None:
+        """All of it in one step: what comes of it is met more often so."""
+        if self.one.pending is not None or self.one.value.state.is_decided:
+            return
+        asked = Asked("init", next(self.people), None)
+        self._ask(lambda fresh: self.one.init(self._wish(), self.now_ms, fresh), asked)
+        self.the_log_answers(is_refused=False)
+        if self.one.value.state is not State.EMPTY:
+            # What was open is being aborted first.
+            return
+        token, places = self.tokens[-1], frozenset(PLACES[:1])
+        adding = Asked("add", asked.who, token)
+        self._ask(lambda _: self.one.add(*token, places, self.now_ms, version), adding)
+        self.the_log_answers(is_refused=False)
+        ending = Asked("end", asked.who, token, is_commit, version)
+        self._ask(
+            lambda fresh: self.one.end(
+                *token, self.now_ms, is_commit=is_commit, version=version, fresh=fresh
+            ),
+            ending,
+        )
+        self.the_log_answers(is_refused=False)
+        self.one.marked(PLACES)
+        self.one.begin(self.one.complete(self.now_ms))
+        self.the_log_answers(is_refused=False)
 
     @rule()
     def somebody_becomes_patient(self) -> None:
@@ -163,8 +206,8 @@ class Office(RuleBasedStateMachine):
             self.log.append(encode_value(self.one.pending))
             self._note(self.one.pending.state)
             self.one.settle()
-            if self.owed is not None and isinstance(self.owed[3], Told):
-                self._tell(*self.owed[:3], self.owed[3])
+            if self.owed is not None and isinstance(self.owed[1], Told):
+                self._tell(self.owed[0], self.owed[1])
         self.owed = None
 
     @rule(data=st.data())
@@ -181,9 +224,9 @@ class Office(RuleBasedStateMachine):
         if is_kept and self.one.pending is not None:
             self.log.append(encode_value(self.one.pending))
             self._note(self.one.pending.state)
-            if self.owed is not None and isinstance(self.owed[3], Told) and self.owed[0] != "add":
+            if self.owed is not None and isinstance(self.owed[1], Told):
                 # Nobody was told, and it is so all the same.
-                self._tell(*self.owed[:3], self.owed[3])
+                self._tell(self.owed[0], self.owed[1])
         self.owed = None
         self.one = Transaction("x", decode_value(self.log[-1]))
 
@@ -207,15 +250,15 @@ class Office(RuleBasedStateMachine):
         else:
             assert not one.unmarked
 
-    @invariant()
-    def who_holds_the_id_can_go_on(self) -> None:
+    @rule(version=DIALECTS)
+    def who_holds_the_id_can_go_on(self, version: int) -> None:
         one = self.one
         if self.tokens and one.pending is None and one.value.state is State.ONGOING:
             told = one.end(
                 *one.value.holder,
                 self.now_ms,
                 is_commit=True,
-                version=self.version,
+                version=version,
                 fresh=1,
             )
             assert isinstance(told, WriteValue)
