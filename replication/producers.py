@@ -229,8 +229,17 @@ class ProducerStates:
         if end.is_bumped and end.producer_epoch == producer.epoch:
             # Sent again, and late: what is open in this epoch is the next transaction.
             return False
-        # Sent again: it did its work, and nothing began since.
-        is_known = end.producer_epoch == producer.epoch and not producer.batches
+        # Sent again: it did its work, and nothing began since. That of a later coordinator is
+        # written all the same. Else it would not be known here, and the one before it could end the
+        # next transaction of an old client, which has the same epoch:
+        #   1. the marker of coordinator A is written, nobody hears of it, and A stands still
+        #   2. B sends the same marker, hears that it is here, and calls the transaction complete
+        #   3. the next transaction writes here; A goes on, and sends its marker again
+        is_known = (
+            end.producer_epoch == producer.epoch
+            and end.marker.coordinator_epoch == producer.coordinator_epoch
+            and not producer.batches
+        )
         return not is_known or self.transactions.first_offset_of(end.producer_id) is not None
 
     def record(

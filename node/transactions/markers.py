@@ -166,7 +166,14 @@ class Markers:
             batch: list[tuple[Duty, set[Place]]] = []
             while queue and len(batch) < _AT_ONCE:
                 duty = next(iter(queue))
-                batch.append((duty, queue.pop(duty)))
+                places = queue.pop(duty)
+                if duty.is_wanted():
+                    batch.append((duty, places))
+                else:
+                    # It may have waited here for as long as this process stood still (K1).
+                    self._duties.discard(duty)
+            if not batch:
+                return
             wanted = [WantedMarker(duty.end, tuple(sorted(places))) for duty, places in batch]
             try:
                 answers = await self._send(node, wanted)

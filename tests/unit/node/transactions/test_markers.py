@@ -199,6 +199,23 @@ def test_who_coordinates_no_more_sends_nothing_and_completes_nothing() -> None:
     run(story)
 
 
+def test_what_waits_in_line_is_not_sent_when_another_one_coordinates() -> None:
+    async def story(post: Post) -> None:
+        brokers = post.brokers
+        for _ in range(_AT_ONCE):
+            post.add([PLACES[0]])
+        # Behind the first call.
+        post.add([PLACES[2]])
+        await asyncio.sleep(0)
+        assert brokers.busy[1] == 1
+        post.is_wanted = False
+        await until(lambda: post.markers.waiting == 0)
+        assert (1, (PLACES[2],)) not in brokers.calls
+        assert post.done == 0
+
+    run(story)
+
+
 def test_many_go_to_one_broker_in_one_call_at_a_time() -> None:
     async def story(post: Post) -> None:
         for _ in range(1_200):

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Any, Final
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.ids import LeaderEpoch, Offset
 from ottla.proto.records.control import read_marker
 from ottla.proto.records.decode import decode_records
@@ -24,7 +26,7 @@ from ottla.replication.log.surgery import delete_records, truncate
 from ottla.replication.storage.faults import PowerCutError
 from ottla.replication.storage.unsynced import Style
 from tests.builders import NOW_MS, OneLog, append, batches_of, faulty_files, small_settings
-from tests.unit.replication.log.transactions import end, write
+from tests.unit.replication.log.transactions import COORDINATOR, end, write
 
 PRODUCERS: Final = (1, 2, 3)
 
@@ -98,8 +100,11 @@ def seen_by_client(log: Log, offset: int, bound: int) -> list[tuple[int, bytes |
 class Story:
     """One log that things happen to, and the truth about every offset that was written."""
 
-    def __init__(self, dice: Random, *, compact: bool) -> None:
-        self.dice: Final = dice
+    def __init__(self, seed: int, *, compact: bool) -> None:
+        self.dice: Final = Random(seed)
+        # Its own, so that who coordinates changes nothing of what else is drawn.
+        self.coordinators: Final = Random(f"{seed}/coordinators")
+        self.coordinator = COORDINATOR
         self.files, _, self.power = faulty_files()
         self.one: Final = OneLog(
             small_settings(
@@ -154,7 +159,15 @@ class Story:
         producer = self.dice.choice(PRODUCERS)
         known = self.log.producers.get(producer)
         epoch = (0 if known is None else known.epoch) + self.dice.randint(0, 1)
-        end(self.log, producer, is_commit=self.dice.random() < 0.5, epoch=epoch)
+        self.coordinator += self.coordinators.randrange(3) == 0
+        facts: dict[str, Any] = {"is_commit": self.dice.random() < 0.5, "epoch": epoch}
+        end(self.log, producer, coordinator=self.coordinator, **facts)
+        # Written or not: whoever coordinated before has nothing to say here any more.
+        began = self.log.producers.transactions.first_offset_of(producer)
+        with pytest.raises(RequestError) as refused:
+            end(self.log, producer, coordinator=self.coordinator - 1, **facts)
+        assert refused.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        assert self.log.producers.transactions.first_offset_of(producer) == began
 
     def plain(self) -> None:
         append(self.log, self.value())
@@ -255,7 +268,7 @@ class Story:
 # A snapshot had a transaction open whose marker was deleted since.
 @example(seed=1186368, compact=False)
 def test_t3_what_is_stable_and_aborted_is_what_the_batches_say(seed: int, compact: bool) -> None:
-    story = Story(Random(seed), compact=compact)
+    story = Story(seed, compact=compact)
     for number in range(70):
         story.step()
         if number % 3 == 0:
