@@ -90,17 +90,18 @@ def ignore_failed_syncs(patch: Any) -> None:
 def acknowledge_commits_before_replication(patch: Any) -> None:
     """W1 of writing.py: what a group commits counts as soon as the coordinator has it."""
 
-    def write(ledger: Ledger, records: Any, apply: Any, told: Any) -> bool:
+    def write(ledger: Ledger, batch: Any, apply: Any, told: Any) -> bool:
         try:
-            ledger._append(records)
+            appended = ledger._append(batch)
         except (RequestError, StorageError) as error:
             told(as_group_error(code_of(error)))
             return False
-        apply()
+        if not appended.is_duplicate:
+            apply(Offset(appended.last_offset + 1))
         told(None)
         return True
 
-    patch.setattr(Ledger, "_write", write)
+    patch.setattr(Ledger, "write", write)
 
 
 def forget_groups(patch: Any) -> None:

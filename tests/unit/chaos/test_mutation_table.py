@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from ottla.chaos.checkers.rows import ROWS
+from ottla.node.groups.ledger import Ledger
+from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.ids import Offset
+from ottla.replication.log.append import Appended
 from ottla.replication.log.sync import Gate, SyncJob
 from ottla.replication.storage.faults import FaultPlan, FaultRule
 from ottla.replication.storage.ports import File
@@ -26,6 +32,35 @@ def test_a_rule_is_found_by_what_it_is_there_for_and_not_by_a_cluster_that_stand
     assert not mutation.found_by({23, 24})
     for row in mutation.rows:
         assert mutation.found_by({row, 24}) == [row]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.name)
+def test_what_is_undone_is_there(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A name that is gone raises here, and not after minutes in a real node.
+    mutation.undo(monkeypatch)
+
+
+def test_what_a_group_commits_too_early_counts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    applied, told = list[Offset](), list[ErrorCode | None]()
+
+    def written(appended: object) -> bool:
+        ledger = cast("Ledger", SimpleNamespace(_append=partial(_appended, appended)))
+        return Ledger.write(ledger, b"", applied.append, told.append)
+
+    BY_NAME["commit-before-replication"].undo(monkeypatch)
+    assert written(Appended(Offset(4), Offset(6), 0))
+    assert (applied, told) == ([7], [None])
+    # What is there already is applied by whoever wrote it.
+    assert written(Appended(Offset(4), Offset(6), 0, is_duplicate=True))
+    assert (applied, told) == ([7], [None, None])
+    assert not written(RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    assert (applied, told) == ([7], [None, None, ErrorCode.NOT_COORDINATOR])
+
+
+def _appended(outcome: object, _: bytes) -> object:
+    if isinstance(outcome, RequestError):
+        raise outcome
+    return outcome
 
 
 def test_who_ignores_a_failed_sync_goes_on_and_loses_what_the_power_takes(
