@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import islice
 from math import inf
 from pathlib import Path
@@ -209,6 +210,23 @@ def test_a_mix_repeats_itself_from_its_seed_and_has_calm_in_it() -> None:
     calm = sum(not one.steps for one in first)
     assert 25 <= calm <= 75
     assert {step.fault for one in first for step in one.steps} > {"kill", "isolate", "weather"}
+
+
+@pytest.mark.parametrize("seed", [1, 7, 9401, 9402, 9403])
+def test_in_an_hour_of_a_mix_every_violent_fault_meets_leaders_and_coordinators(seed: int) -> None:
+    # An hour has some 260 of them.
+    mixed = rounds(seed, frozenset(Means), has_transactions=True)
+    steps = list(islice((step for one in mixed for step in one.steps), 260))
+    met = Counter((step.fault, step.target) for step in steps)
+    for fault in ("kill", "pause", "isolate", "power"):
+        for target in (Target.LEADER, Target.TRANSACTIONS):
+            assert met[fault, target] >= 3, (fault, target, met)
+    assert {Target.FOLLOWER, Target.ANY, Target.CONTROLLER} <= {target for _, target in met}
+
+
+def test_a_mix_without_transactions_looks_for_no_coordinator_of_them() -> None:
+    steps = [step for one in islice(rounds(7, frozenset(Means)), 200) for step in one.steps]
+    assert Target.TRANSACTIONS not in {step.target for step in steps}
 
 
 def test_a_mix_holds_only_what_a_backend_can_do() -> None:
