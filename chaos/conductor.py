@@ -204,6 +204,8 @@ class _Performance:
                 topics=topics,
                 recovery_s=scenario.recovery_s,
                 ok_min=scenario.ok_min,
+                transactors=self._plan.transactors(),
+                transactional_groups=self._plan.transactional_groups(),
                 is_mix=scenario.mix_s > 0,
                 reached_min=scenario.reached_min,
                 expected=scenario.expected,

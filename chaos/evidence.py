@@ -142,6 +142,12 @@ class RunFacts:
     session_s: float = 2.0
     # Fewer acknowledged operations than this make a run inconclusive.
     ok_min: int = 100
+    # Who was to write in transactions, and what kind of client each is.
+    transactors: Mapping[str, str] = field(default_factory=dict)
+    # Groups whose offsets are committed in transactions.
+    transactional_groups: tuple[str, ...] = ()
+    # Fewer committed transactions of a kind of client than this make a run inconclusive.
+    committed_min: int = 10
     # Its faults are drawn by lot: what could not be done is part of the dice.
     is_mix: bool = False
     # So many named places must have been reached; None: all that a node was to die at.

@@ -51,7 +51,9 @@ def facts_to(facts: RunFacts) -> dict[str, Any]:
 def facts_from(told: Any) -> RunFacts:
     known = {one.name for one in fields(RunFacts)}
     values = {name: value for name, value in told.items() if name in known}
-    lists = ("nodes", "expected", "tolerated", "allowed_log", "tells")
+    lists = (
+        "nodes", "expected", "tolerated", "allowed_log", "tells", "transactional_groups",
+    )  # fmt: skip
     values |= {name: tuple(values[name]) for name in lists if values.get(name) is not None}
     return RunFacts(**{**values, "limits": limits_from(values.get("limits", {}))})
 

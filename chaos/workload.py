@@ -175,6 +175,14 @@ class WorkloadPlan:
     def transactional_ids(self) -> tuple[str, ...]:
         return tuple(one.name for one in self.processes if one.client in TRANSACTORS)
 
+    def transactors(self) -> dict[str, str]:
+        """Return by transactional id what kind of client writes under it."""
+        return {one.name: one.client.value for one in self.processes if one.client in TRANSACTORS}
+
+    def transactional_groups(self) -> tuple[str, ...]:
+        """Return the groups whose offsets are committed in transactions."""
+        return tuple(one.group for one in self.processes if one.client in TRANSACTORS and one.group)
+
     def transactional_topics(self) -> frozenset[str]:
         """Return the topics that are written in transactions."""
         writers = (one for one in self.processes if one.client in TRANSACTORS)

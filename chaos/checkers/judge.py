@@ -4,14 +4,16 @@ Not here: how each row is judged; the docstring of the package says it.
 
 J1  every row has one verdict, in the order of their numbers
 J2  a run passes only if the harness did its work, every step of its scenario took place, enough was
-    acknowledged, all of that was looked for at the end, everybody who can tell has told, the last
-    recovery was judged, and nothing is broken that should not be
+    acknowledged, every kind of client that was to write in transactions has committed enough of
+    them, all of that was looked for at the end, everybody who can tell has told, the last recovery
+    was judged, and nothing is broken that should not be
 J3  a harness that failed makes nothing right: what clients saw before stays broken. But of how fast
     the system recovers it says nothing
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -24,6 +26,7 @@ from ottla.chaos.checkers.happened import left_undone
 from ottla.chaos.checkers.health import judge_health
 from ottla.chaos.checkers.keeping import judge_keeping
 from ottla.chaos.checkers.leading import judge_leading
+from ottla.chaos.checkers.ledger import COMMIT
 from ottla.chaos.checkers.limits import judge_limits
 from ottla.chaos.checkers.order import judge_order
 from ottla.chaos.checkers.rows import ROWS
@@ -39,6 +42,9 @@ _UNSEEN: Final = 4
 _LOGS: Final = 23
 _PROGRESS: Final = 24
 _LIMITS: Final = 40
+# Where there are to be transactions; and where there are to be offsets in them.
+_TRANSACTIONS: Final = frozenset({22, 28, 29, 30, 31, 33})
+_OFFSETS: Final = 32
 # By what a system tells, the rows that must have been judged where it does.
 _TOLD_BY: Final[Mapping[str, tuple[int, ...]]] = {
     "TRACE": (17, 18, 20),
@@ -101,7 +107,23 @@ def doubts(evidence: Evidence, verdicts: Sequence[Verdict]) -> list[str]:
     limits = next(one for one in verdicts if one.row == _LIMITS)
     if evidence.facts.limits.names and limits.ruling is Ruling.NOT_JUDGED:
         found.append(limits.sentence)
+    found += _uncommitted(evidence)
     return [*found, *_unheard(evidence, verdicts), *left_undone(evidence)]
+
+
+def _uncommitted(evidence: Evidence) -> Iterator[str]:
+    """Yield which kinds of clients have committed too few transactions to say anything (J2)."""
+    facts = evidence.facts
+    committed = {
+        one.transaction
+        for one in evidence.events
+        if one.function == COMMIT and one.kind is Kind.OK and one.transaction is not None
+    }
+    counts = Counter(facts.transactors.get(name.rpartition("-")[0]) for name in committed)
+    for kind in sorted(set(facts.transactors.values())):
+        if counts[kind] < facts.committed_min:
+            told = f"{counts[kind]} transactions were committed, not {facts.committed_min}"
+            yield f"of {kind}, {told}"
 
 
 def _unheard(evidence: Evidence, verdicts: Sequence[Verdict]) -> Iterator[str]:
@@ -110,6 +132,10 @@ def _unheard(evidence: Evidence, verdicts: Sequence[Verdict]) -> Iterator[str]:
     needed = {row for name in facts.tells or () for row in _TOLD_BY[name]}
     if any(one.step == "heal" for one in evidence.faults):
         needed.add(_PROGRESS)
+    if facts.transactors:
+        needed |= _TRANSACTIONS
+    if facts.transactional_groups:
+        needed.add(_OFFSETS)
     if facts.tells is not None:
         turns = {one.turn for one in evidence.finals if one.high_watermark >= 0}
         if not {1, 2} <= turns:

@@ -24,7 +24,7 @@ from ottla.chaos.history import Event, Kind, Operation, Place, Shown
 
 COMMITTED: Final = "committed"
 _BEGIN: Final = "begin-txn"
-_COMMIT: Final = "commit-txn"
+COMMIT: Final = "commit-txn"
 # After these a reader is elsewhere.
 _RESETS: Final = frozenset({"assign", "subscribe", "seek", "crash"})
 
@@ -162,7 +162,7 @@ def _transactions_in(
         known = found.setdefault(name, Transaction(name, one.index))
         if begin.function == _BEGIN:
             known.group, known.began = begin.value, dict(begin.offsets)
-        elif begin.function == _COMMIT:
+        elif begin.function == COMMIT:
             known.kind, known.asked_ns, known.asked = one.kind, begin.t_ns, one.index
             known.ended = dict(begin.offsets)
         elif begin.function == "poll" and end is not None:

@@ -32,6 +32,9 @@ def write(folder: RunFolder, evidence: Evidence) -> None:
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     folder, trace = RunFolder(tmp_path / "run"), tmp_path / "trace.jsonl"
     story = Story(expected=(4,), tolerated=(3,), allowed_log=("EIO",))
+    writers = {"transactors": {"t": "a client"}, "transactional_groups": ("g",)}
+    facts = replace(story.evidence.facts, **writers)  # type: ignore[arg-type]  # what facts have
+    story.evidence = replace(story.evidence, facts=facts)
     story.evidence = replace(legal_run(3), facts=story.evidence.facts)
     story.fault("kill", "inject", 1, 2).saw(HERE, 3, 1).said(1, "all is well", "good bye")
     story.evidence = replace(

@@ -120,6 +120,15 @@ def test_a_workload_that_is_not_there_is_refused() -> None:
         plan_for("W1+W9", 1, NODES)
 
 
+def test_the_judge_is_told_who_was_to_write_in_transactions() -> None:
+    plan = plan_for("W1+WT", 7, NODES)
+    assert tuple(plan.transactors()) == plan.transactional_ids()
+    assert set(plan.transactors().values()) == {one.value for one in TRANSACTORS}
+    assert plan.transactional_groups() == ("tx1", "tx2")
+    assert not plan_for("W3", 7, NODES).transactors()
+    assert not plan_for("W3", 7, NODES).transactional_groups()
+
+
 def test_transactions_repeat_themselves_and_are_of_every_kind() -> None:
     plan = plan_for("WT", 7, NODES)
     for process in plan.processes:

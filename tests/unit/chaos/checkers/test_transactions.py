@@ -5,12 +5,14 @@ A transaction here writes one record to each of two partitions, at offset 0 unle
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ottla.chaos.checkers.circles import circles_in
-from ottla.chaos.evidence import FinalRead, Record, Ruling
+from ottla.chaos.checkers.judge import doubts, outcome
+from ottla.chaos.evidence import FinalRead, Outcome, Record, Ruling
 from ottla.chaos.history import Kind, Place
 from tests.unit.chaos.story import HERE, Log, Story, broken, counted, rows
 
@@ -282,6 +284,55 @@ def test_without_transactions_nothing_is_said_of_them() -> None:
 def test_without_a_last_read_of_what_is_committed_some_rows_are_not_judged() -> None:
     assert rows(one(), Ruling.NOT_JUDGED) >= {31, 32, 33}
     assert rows(one(), Ruling.HELD) >= {22, 28, 29, 30}
+
+
+LIBRARY, OWN = "librdkafka producer of transactions", "producer of transactions with our own client"
+
+
+def agreed(tale: Tale, **facts: Any) -> Tale:
+    """Say that `t` and `u` were to write in transactions, each with another kind of client."""
+    agreed_on = {"transactors": {"t": LIBRARY, "u": OWN}, "committed_min": 1, **facts}
+    tale.evidence = replace(tale.evidence, facts=replace(tale.evidence.facts, **agreed_on))
+    return tale
+
+
+def doubts_about(tale: Tale) -> list[str]:
+    verdicts = tale.verdicts()
+    told = outcome(tale.evidence, verdicts)
+    found = doubts(tale.evidence, verdicts)
+    assert told is (Outcome.INCONCLUSIVE if found else Outcome.PASSED), broken(tale)
+    return found
+
+
+def both_commit() -> Tale:
+    tale = Tale().begun("t-1").decided("t-1").begun("u-1", 1).decided("u-1")
+    tale.whole({0: "t.0-1", 1: "u.0-1"}, {0: "t.1-1", 1: "u.1-1"})
+    return ends(tale, {0: "t.0-1", 1: "u.0-1"}, {0: "t.1-1", 1: "u.1-1"})
+
+
+def test_a_run_whose_transactions_never_happened_is_inconclusive() -> None:
+    tale = Tale().sent("w-1", 0).read({0: "w-1"})
+    assert not doubts_about(tale), "none were agreed on"
+    told = doubts_about(agreed(tale))
+    assert {row for row in ROWS if any(f"row {row} " in one for one in told)} == ROWS - {32}
+    assert f"of {LIBRARY}, 0 transactions were committed, not 1" in told
+    assert f"of {OWN}, 0 transactions were committed, not 1" in told
+
+
+def test_a_kind_of_client_that_commits_too_little_makes_a_run_inconclusive() -> None:
+    assert not doubts_about(agreed(both_commit()))
+    assert len(doubts_about(agreed(both_commit(), committed_min=2))) == 2
+    # Of whom nobody knows that it is committed, and who was refused, has shown nothing.
+    for kind in (Kind.UNKNOWN, Kind.FAIL):
+        tale = Tale().begun("t-1").decided("t-1").begun("u-1", 1).decided("u-1", kind)
+        tale.whole({0: "t.0-1", 1: "u.0-1"}, {0: "t.1-1", 1: "u.1-1"})
+        (doubt,) = doubts_about(agreed(ends(tale, A, B)))
+        assert doubt == f"of {OWN}, 0 transactions were committed, not 1"
+
+
+def test_offsets_in_transactions_that_were_agreed_on_must_have_been_judged() -> None:
+    (doubt,) = doubts_about(agreed(both_commit(), transactional_groups=("g",)))
+    assert doubt.startswith("row 32 ")
 
 
 def test_every_row_is_judged_without_a_trace() -> None:
