@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.chaos.checkers.faults import NEVER_NS, Span, spans_of
-from ottla.chaos.evidence import Evidence, Uses
+from ottla.chaos.evidence import Evidence, FaultEvent, Uses
 from ottla.chaos.history import Kind, Operation, Place, operations
 
 _S: Final = 1_000_000_000
@@ -94,6 +94,8 @@ class Figures:
     faults: Sequence[FaultFigure] = ()
     # Seconds of unavailability by the name of the fault.
     outages_s: Mapping[str, Spread] = field(default_factory=dict)
+    # By the name of the fault: as what its nodes were chosen ("leader"), and how often.
+    roles: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     # The longest time from an acknowledgement until any poll showed the record.
     worst_lag_s: float | None = None
     seconds: Sequence[Second] = ()
@@ -119,6 +121,7 @@ def figures_of(evidence: Evidence) -> Figures:
         latency_ms=_latencies(done),
         faults=faults,
         outages_s={name: told for name, all_s in by_fault.items() if (told := spread(all_s))},
+        roles=_roles(evidence.faults),
         worst_lag_s=_worst_lag_s(evidence, done),
         seconds=_seconds(done, began_ns, ended_ns),
         peaks=_peaks(evidence.uses),
@@ -193,6 +196,15 @@ def _faults(evidence: Evidence, done: Sequence[Operation]) -> list[FaultFigure]:
             )
         )
     return found
+
+
+def _roles(faults: Sequence[FaultEvent]) -> dict[str, dict[str, int]]:
+    """Return what faults have met, as whoever chose their nodes was told at that moment."""
+    met = defaultdict[str, Counter[str]](Counter)
+    for one in faults:
+        if one.step == "inject" and "role" in one.facts:
+            met[one.fault][str(one.facts["role"])] += 1
+    return {fault: dict(sorted(counts.items())) for fault, counts in sorted(met.items())}
 
 
 def _served(done: Sequence[Operation]) -> dict[Place, list[int]]:

@@ -92,7 +92,7 @@ class Driver:
     @contextmanager
     def _broken(self, step: Step, targets: tuple[int, ...]) -> Iterator[None]:
         doing = KINDS[step.fault].act(self._scene, targets, step)
-        self._scene.tell(step.fault, INJECT, targets, **step.facts)
+        self._scene.tell(step.fault, INJECT, targets, role=step.target.value, **step.facts)
         try:
             next(doing)
             yield

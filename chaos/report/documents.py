@@ -37,6 +37,7 @@ def render_json(judgement: Judgement) -> str:
         "counts": dict(figures.counts),
         "latency_ms": {name: asdict(one) for name, one in figures.latency_ms.items()},
         "outages_s": {name: asdict(one) for name, one in figures.outages_s.items()},
+        "roles": {fault: dict(counts) for fault, counts in figures.roles.items()},
         "worst_lag_s": figures.worst_lag_s,
         "peaks": {str(node): one._asdict() for node, one in sorted(figures.peaks.items())},
         "faults": [_fault(one, figures.began_ns) for one in figures.faults],

@@ -7,14 +7,14 @@ Not here: the page of one run (`page.py`).
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
 from ottla.chaos.report.drawing import count, milliseconds, seconds
 from ottla.chaos.report.style import STYLE
-from ottla.chaos.report.tables import table
+from ottla.chaos.report.tables import roles, table
 
 _PILLS: Final = {
     "passed": ("held", "✓ passed"),
@@ -53,9 +53,19 @@ def render_overview(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
         f"<section><h1>Chaos: {escape(told) or 'no runs'}</h1>"
         f'<p class="lead">{len(runs)} runs, {count(faults)} faults, {count(writes)} acknowledged '
         "writes. What did not pass comes first.</p>"
-        f"{table(_HEADINGS, [_row(*one) for one in ordered])}</section>\n"
+        f"{table(_HEADINGS, [_row(*one) for one in ordered])}{_met(runs)}</section>\n"
         "</main>\n</body>\n</html>\n"
     )
+
+
+def _met(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """Return as what nodes were hit in all runs together, by the kind of fault."""
+    met = defaultdict[str, Counter[str]](Counter)
+    for _, told in runs:
+        # Runs of before do not tell.
+        for fault, counts in told.get("roles", {}).items():
+            met[fault].update(counts)
+    return f"<h3>Who was hit, as chosen then</h3>{roles(met)}" if met else ""
 
 
 def _sends(told: Mapping[str, Any], outcome: str) -> int:

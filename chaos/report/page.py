@@ -142,7 +142,9 @@ def _faults(judgement: Judgement) -> str:
         if len(figures.faults) > len(figures.outages_s)
         else ""
     )
-    return _section("What was broken, and for how long", lead, tables.faults(figures) + by_name)
+    met = f"<h3>Who was hit, as chosen then</h3>{tables.roles(figures.roles)}"
+    told = tables.faults(figures) + by_name + (met if figures.roles else "")
+    return _section("What was broken, and for how long", lead, told)
 
 
 def _numbers(judgement: Judgement) -> str:

@@ -167,6 +167,17 @@ def outages(figures: Figures) -> str:
     return table(headings, rows)
 
 
+def roles(met: Mapping[str, Mapping[str, int]]) -> str:
+    """Return as what nodes were hit, by the kind of fault."""
+    names = sorted({name for counts in met.values() for name in counts})
+    headings = (("Fault", ""), *((name, "num") for name in names))
+    rows = (
+        (escape(fault), *(str(counts.get(name, 0)) for name in names))
+        for fault, counts in sorted(met.items())
+    )
+    return table(headings, rows)
+
+
 def latencies(figures: Figures) -> str:
     headings = (
         ("Writes", ""),

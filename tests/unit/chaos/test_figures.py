@@ -49,6 +49,19 @@ def test_the_outage_of_a_fault_is_the_longest_in_any_partition() -> None:
     assert fault.first_ok_after_heal_s == pytest.approx(0.5, abs=0.1)
 
 
+def test_it_is_counted_as_what_nodes_were_hit_by_the_kind_of_fault() -> None:
+    story = Story().sent("w-1", 0).fault("kill", "inject", 1, role="leader")
+    for fault, role in (("kill", "transaction coordinator"), ("pause", "leader")):
+        for _ in range(2):
+            story.fault(fault, "inject", 1, role=role).fault(fault, "heal", 1)
+    # As in folders of before.
+    story.fault("ring", "inject", 1, 2)
+    assert figures_of(story.evidence).roles == {
+        "kill": {"leader": 1, "transaction coordinator": 2},
+        "pause": {"leader": 2},
+    }
+
+
 def test_an_outage_that_the_next_fault_began_is_not_held_against_the_one_before() -> None:
     story = Story(recovery_s=8.0).sent("w-1", 0).fault("cut", "inject", 1).passed(1)
     story.fault("cut", "heal", 1).sent("w-2", 1).passed(1).fault("kill", "inject", 1).passed(7)

@@ -254,6 +254,8 @@ def test_whom_a_round_hits_is_known_before_anything_is_broken(backend: FakeBacke
     backend.active_controller = lambda: None if scene.paused else 1  # type: ignore[method-assign]
     Driver(scene).run_rounds([Round((first, second), 1.0)], end_s=inf)
     assert ("isolate", INJECT, (1,)) in scene.story
+    roles = [one.facts["role"] for one in scene.told if one.step == INJECT]
+    assert roles == ["all", "controller"]
     assert not scene.paused
 
 

@@ -138,6 +138,18 @@ def test_the_report_is_written_beside_the_evidence(tmp_path: Path) -> None:
     ElementTree.parse(folder.junit_path)
 
 
+def test_it_is_told_as_what_nodes_were_hit_in_one_run_and_in_all_together(tmp_path: Path) -> None:
+    assert "Who was hit" not in render_page(_judged(_lossy()))
+    story = _good().fault("kill", "inject", 1, role="leader").fault("kill", "heal", 1)
+    judgement = _judged(story)
+    row = '<tr><td class="">kill</td><td class="num">{}</td></tr>'
+    assert row.format(1) in render_page(judgement)
+    assert json.loads(render_json(judgement))["roles"] == {"kill": {"leader": 1}}
+    for name in ("a", "b"):
+        write_report(RunFolder(tmp_path / name), judgement)
+    assert row.format(2) in write_overview(tmp_path).read_text(encoding="utf-8")
+
+
 def test_many_runs_stand_on_one_page_and_what_failed_comes_first(tmp_path: Path) -> None:
     for name, story in (("a-good", _good()), ("b-lossy", _lossy())):
         write_report(RunFolder(tmp_path / name), _judged(story))
