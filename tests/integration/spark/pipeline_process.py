@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -153,11 +153,13 @@ class PipelineProcess:
         self._signal(self._frozen, signal.SIGCONT)
         self._frozen.clear()
 
-    def kill_driver_at_commit(self, *, in_the_middle: bool) -> None:
+    def kill_driver_at_commit(
+        self, *, in_the_middle: bool, holds: Callable[[], bool] = lambda: True
+    ) -> None:
         """Kill it when every task of a batch has reported, and Spark does not know it committed.
 
         The Python that decides stands still, and then the driver waits for it. It is stopped in the
-        middle of a decision, wherever that is, or before it has begun one.
+        middle of a decision, where `holds` says so, or before it has begun one.
         """
 
         def is_committing() -> bool:
@@ -173,7 +175,8 @@ class PipelineProcess:
             lines = self._descendants()
             self._frozen.update(pid for pid, (_, line) in lines.items() if _DECIDING in line)
             self._signal(self._frozen, signal.SIGSTOP)
-            return bool(self._frozen) and is_committing() is in_the_middle
+            is_there = bool(self._frozen) and is_committing() is in_the_middle
+            return is_there and holds()
 
         try:
             wait_until(stands, BATCH_DEADLINE_S, "who decides stands still")
