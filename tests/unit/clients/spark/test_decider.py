@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import pytest
 
-from ottla.clients.admin.answers import TransactionInfo, TransactionListing
+from ottla.clients.admin.answers import NewTopic, TransactionInfo, TransactionListing
 from ottla.clients.admin.transactions import TERMINATED_TIMEOUT_MS
 from ottla.clients.consumer.record import Record
 from ottla.clients.errors import TransactionUnknownError
@@ -118,6 +118,18 @@ class FakeAdmin:
         # Id → state and time-out.
         self.known = dict[str, tuple[str, int]]()
         self.unknown = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        # Topics that were asked for, and what is answered, one after the other; then yes.
+        self.wanted = list[NewTopic]()
+        self.answers = list[ErrorCode]()
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, RequestError]:
+        return {one: RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for one in names}
+
+    def create_topics(self, topics: Iterable[NewTopic]) -> dict[str, RequestError | None]:
+        made = list(topics)
+        self.wanted += made
+        answer = RequestError(self.answers.pop(0)) if self.answers else None
+        return {one.name: answer for one in made}
 
     def close(self) -> None:
         pass
@@ -202,6 +214,48 @@ def test_a_driver_that_dies_holds_up_the_others_for_less_than_they_wait(log: Log
         decider.perform(TakeOver())
     timeout_ms = int(FakeProducer.configs[-1]["transaction.timeout.ms"])
     assert 3 * timeout_ms < module._READ_MS
+
+
+# ── The topic of the books ────────────────────────────────────────────────────────────────────
+
+
+def test_the_book_is_on_disk_when_it_is_written_whatever_the_cluster_does_by_default(
+    admin: FakeAdmin,
+) -> None:
+    # With pagecache a power cut could take the book, and leave the commits that it has decided.
+    with _decider() as decider:
+        decider._make_topic()
+    (topic,) = admin.wanted
+    assert topic.name == TOPIC
+    assert topic.configs["ottla.durability"] == "fsync"
+    assert topic.configs["cleanup.policy"] == "compact"
+
+
+def test_a_cluster_that_does_not_know_our_options_is_asked_without_them(admin: FakeAdmin) -> None:
+    # As Apache Kafka answers.
+    admin.answers = [ErrorCode.INVALID_CONFIG]
+    with _decider() as decider:
+        decider._make_topic()
+    first, second = admin.wanted
+    assert {**second.configs, "ottla.durability": "fsync"} == first.configs
+    assert second.configs != first.configs
+
+
+@pytest.mark.parametrize("answers", [[ErrorCode.INVALID_CONFIG] * 2, [ErrorCode.POLICY_VIOLATION]])
+def test_a_topic_of_books_that_cannot_be_made_is_told(
+    admin: FakeAdmin, answers: list[ErrorCode]
+) -> None:
+    admin.answers = [*answers]
+    with _decider() as decider, pytest.raises(RequestError) as refused:
+        decider._make_topic()
+    assert refused.value.code is answers[-1]
+
+
+def test_a_topic_of_books_that_another_driver_has_made_just_now_is_there(admin: FakeAdmin) -> None:
+    admin.answers = [ErrorCode.TOPIC_ALREADY_EXISTS]
+    with _decider() as decider:
+        decider._make_topic()
+    assert len(admin.wanted) == 1
 
 
 ONE = PreparedTransaction("sink/1/0-1", 4, 0)
