@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -45,6 +43,7 @@ from tests.hostile.stage import (
     target,
 )
 from tests.hostile.transaction_requests import requests_of
+from tests.integration.commands import verify
 from tests.portion import portion
 
 pytestmark = pytest.mark.integration
@@ -430,13 +429,7 @@ def fuzz(directory: Path, examples: int) -> None:
         assert log.bugs() == []
         data_dir = found.node.data_dir
         assert found.node.stop() == 0
-    verified = subprocess.run(
-        [sys.executable, "-m", "ottla", "log", "verify", str(data_dir)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert verified.returncode == 0, verified.stdout + verified.stderr
+    verify(data_dir)
 
 
 def test_every_request_works_before_it_is_mutated(attacked: Target) -> None:

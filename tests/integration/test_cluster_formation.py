@@ -23,6 +23,7 @@ from tests.integration.clusters import (
     make_cluster,
     running_cluster,
 )
+from tests.integration.commands import ottla
 from tests.integration.nodes import wait_until
 
 pytestmark = pytest.mark.integration
@@ -59,7 +60,7 @@ def holds_for(node: ClusterNode, condition: Callable[[], bool], seconds: float) 
 
 
 def random_ids(count: int) -> list[str]:
-    return [_ottla("format", "--random-uuid").strip() for _ in range(count)]
+    return [ottla("format", "--random-uuid").stdout.strip() for _ in range(count)]
 
 
 def _ottla(*arguments: str) -> str:

@@ -19,10 +19,17 @@ OF_A_LOG = [point.name for point in FAILPOINTS if point.name.startswith(("log.",
 PLACES = [name for name in OF_A_LOG if name not in RECOVERY]
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_killed_at_a_named_place_nothing_is_lost(place: str, tmp_path: Path) -> None:
-    story = Story(tmp_path / "data")
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """What a process wrote before; each test goes on with a copy."""
+    story = Story(tmp_path_factory.mktemp("begun") / "data")
     story.run("--seed", "3", "--steps", "30")
+    return story
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_killed_at_a_named_place_nothing_is_lost(place: str, begun: Story, tmp_path: Path) -> None:
+    story = begun.copy(tmp_path / "data")
     kill = f"{place}=kill@2"
     story.run("--seed", "4", "--steps", "400", code=-signal.SIGKILL, OTTLA_FAILPOINTS=kill)
     story.verify()

@@ -6,18 +6,20 @@ verify` looks at the directory in between, and afterwards.
 
 from __future__ import annotations
 
-import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from copy import deepcopy
 from itertools import islice
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from tests.integration.commands import verify
 from tests.integration.ledger import Ledger, events_in
 from tests.portion import portion, stride
 
@@ -75,14 +77,14 @@ class Story:
 
     def verify(self) -> None:
         """The directory is sound as the dead process left it."""
-        done = subprocess.run(
-            [sys.executable, "-m", "ottla", "log", "verify", str(self.root), "--json"],
-            capture_output=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
-        assert done.returncode == 0, (done.stdout.decode(), done.stderr.decode())
-        assert json.loads(done.stdout)["ok"]
+        verify(self.root)
+
+    def copy(self, root: Path) -> Story:
+        """Return the same story in another directory, to go on there. No process may be alive."""
+        other = Story(root)
+        shutil.copytree(self.root, root, dirs_exist_ok=True)
+        other.epoch, other.ledgers = self.epoch, deepcopy(self.ledgers)
+        return other
 
     def open_twice(self) -> None:
         """Opening again, and again, changes nothing."""

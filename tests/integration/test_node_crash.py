@@ -8,9 +8,6 @@ options that were acknowledged are there too.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +30,7 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
+from tests.integration.commands import verify
 from tests.integration.nodes import NodeFailedError, RunningNode, running_node, wait_until
 from tests.portion import portion
 
@@ -159,17 +157,6 @@ def _judge(node: RunningNode, notebook: Notebook) -> None:
         assert described.result(DEADLINE_S)["retention.ms"].value == retention
 
 
-def _verify(data_dir: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "ottla", "log", "verify", str(data_dir), "--json"],
-        capture_output=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert done.returncode == 0, (done.stdout.decode(), done.stderr.decode())
-    assert json.loads(done.stdout)["ok"]
-
-
 @pytest.mark.parametrize("count", [1, pytest.param(portion(20), id="20", marks=pytest.mark.long)])
 def test_kill_minus_nine_in_the_middle_of_writing_loses_nothing_acknowledged(
     count: int, tmp_path: Path
@@ -182,7 +169,7 @@ def test_kill_minus_nine_in_the_middle_of_writing_loses_nothing_acknowledged(
             if topic not in notebook.topics:
                 _create(node, notebook, topic)
             _write_until(node, notebook, topic, dice, dice.randint(1, 1500))
-        _verify(tmp_path / "data")
+        verify(tmp_path / "data")
     with running_node(tmp_path) as node:
         _judge(node, notebook)
     assert len(notebook.kept) >= count, "nothing was acknowledged: this proved nothing"
@@ -207,7 +194,7 @@ def test_a_power_cut_loses_nothing_acknowledged_with_fsync(count: int, tmp_path:
         with pytest.raises(NodeFailedError, match=f"ended (by itself )?with {CUT}"):
             _write_while_powered(tmp_path, faults, notebook, dice)
         cuts += 1
-        _verify(tmp_path / "data")
+        verify(tmp_path / "data")
         with running_node(tmp_path) as node:
             _judge(node, notebook)
     assert cuts == count
@@ -239,7 +226,7 @@ def test_a_node_that_dies_at_a_failpoint_loses_nothing_acknowledged(
         running_node(tmp_path, options=options, environment=environment) as node,
     ):
         _write_until(node, notebook, "mortal", dice, 10**9)
-    _verify(tmp_path / "data")
+    verify(tmp_path / "data")
     with running_node(tmp_path, options=options) as node:
         _judge(node, notebook)
         assert notebook.sent, "nothing was written: this proved nothing"

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
+import os
+from pathlib import Path
 
-from tests.run import Outcome, Step, counts_in, last_line, plan_of, readable, surroundings
+import pytest
+from _pytest.assertion.rewrite import PYC_TAIL
+
+from tests.run import (
+    Outcome,
+    Step,
+    count_uncompiled,
+    counts_in,
+    last_line,
+    plan_of,
+    readable,
+    surroundings,
+)
 
 
 def _outcome(name: str, *, passed: bool, output: str = "") -> Outcome:
@@ -55,6 +68,19 @@ def test_durations_are_readable() -> None:
 def test_bytecode_is_kept_whatever_the_shell_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     assert "PYTHONDONTWRITEBYTECODE" not in surroundings()
+
+
+def test_a_test_counts_as_uncompiled_until_pytest_has_compiled_it_as_it_is(tmp_path: Path) -> None:
+    test, compiled = tmp_path / "test_new.py", tmp_path / "__pycache__" / f"test_new{PYC_TAIL}"
+    test.touch()
+    (tmp_path / "builders.py").touch()
+    assert count_uncompiled(tmp_path) == 1
+    compiled.parent.mkdir()
+    compiled.touch()
+    os.utime(test, (0, compiled.stat().st_mtime))
+    assert count_uncompiled(tmp_path) == 0
+    os.utime(test, (0, compiled.stat().st_mtime + 1))
+    assert count_uncompiled(tmp_path) == 1
 
 
 def test_spark_goes_before_the_tests_that_run_beside_it() -> None:

@@ -8,7 +8,7 @@ from tests.sim.cluster.climate import ANY, FAMILIES, scenario_of
 from tests.sim.cluster.run import play
 from tests.sim.scenarios import SCENARIOS
 
-# 10 × 50 seeds.
+# 5 × 50 seeds.
 BLOCKS = 5
 SEEDS_PER_BLOCK = 50
 
