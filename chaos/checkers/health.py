@@ -17,15 +17,16 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from signal import SIGKILL
 from typing import Final, NamedTuple
 
 from ottla.chaos.checkers.case import LEADER, Case
 from ottla.chaos.checkers.excuses import Excuses
-from ottla.chaos.checkers.faults import NEVER_NS, spans_of, troubled
+from ottla.chaos.checkers.faults import NEVER_NS, Span, spans_of, troubled
 from ottla.chaos.checkers.findings import Findings, not_judged, ruled
 from ottla.chaos.checkers.sends import Send
 from ottla.chaos.checkers.starving import Starving
-from ottla.chaos.evidence import Verdict
+from ottla.chaos.evidence import FaultEvent, Verdict
 from ottla.chaos.history import Kind, Place
 
 WINDOW_NS: Final = 20_000_000_000
@@ -47,6 +48,8 @@ _NO_POWER: Final = r"error=\"PowerCutError\("
 # Notes of a nemesis about ends of nodes. One that ended by itself may have had to: its disk failed,
 # say. If it had not, its log tells.
 _BAD_ENDS: Final = {"exit": "asked to stop, it ended badly", "ended": "it ended by itself"}
+# Faults that kill whom they hit.
+_DEADLY: Final = frozenset({"kill", "wipe", "roll", "power", "failpoint"})
 # What belongs to the line above it: a traceback is indented, or behind a bar.
 _CONTINUED: Final = re.compile(r"\s|\|")
 _BLOCK_LINES_MAX: Final = 60
@@ -76,13 +79,25 @@ def _scan(case: Case) -> Verdict:
             is_meant = any(one.search(line) for one in allowed for line in block)
             told = f"node {node}, line {number}: {text.strip()[:120]} … {block[-1].strip()[:120]}"
             (meant if is_meant else found).add(told)
+    deadly = [one for one in spans_of(case.evidence.faults) if one.fault in _DEADLY]
     for note in case.evidence.faults:
         if note.step == "note" and note.fault in _BAD_ENDS:
             told = f"nodes {list(note.targets)}: {_BAD_ENDS[note.fault]}, {dict(note.facts)}"
-            # By a signal that nobody here sent: nothing that it could have meant to do.
-            is_crash = int(note.facts.get("exit_code") or 0) < 0
-            (found if note.fault == "exit" or is_crash else meant).add(told)
+            is_bad = note.fault == "exit" or _is_crash(note, deadly)
+            (found if is_bad else meant).add(told)
     return ruled(23, found, meant)
+
+
+def _is_crash(note: FaultEvent, deadly: Sequence[Span]) -> bool:
+    """Return whether a node ended by a signal that nobody here sent."""
+    code = int(note.facts.get("exit_code") or 0)
+    if code != -SIGKILL:
+        return code < 0
+    # Of faults that last together one may find the node that another has killed.
+    killed = {
+        node for one in deadly if one.begin_ns <= note.t_ns <= one.end_ns for node in one.targets
+    }
+    return not killed.issuperset(note.targets)
 
 
 def _block(lines: Sequence[tuple[int, str]], at: int) -> tuple[list[str], int]:

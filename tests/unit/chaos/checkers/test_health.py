@@ -80,6 +80,24 @@ def test_a_node_that_ends_badly_when_it_is_asked_to_breaks_row_23() -> None:
     assert counted(story) == {23}
 
 
+def test_a_node_that_somebody_else_killed_breaks_row_23_and_one_that_we_killed_does_not() -> None:
+    nobody = Story().said(1, "x").fault("ended", "note", 1, exit_code=-9)
+    assert broken(nobody) == {23}
+    # A disk that is mended finds the node that a kill has ended, which lasts still.
+    ours = Story().said(1, "x").fault("kill", "inject", 1, 2)
+    ours.fault("disk-error", "inject", 1).fault("ended", "note", 1, exit_code=-9)
+    ours.fault("disk-error", "heal", 1).fault("kill", "heal", 1, 2)
+    assert 23 not in broken(ours)
+    another = Story().said(1, "x").fault("kill", "inject", 2)
+    another.fault("ended", "note", 1, exit_code=-9).fault("kill", "heal", 2)
+    assert 23 in broken(another)
+    before = Story().said(1, "x").fault("kill", "inject", 1).fault("kill", "heal", 1)
+    assert 23 in broken(before.fault("ended", "note", 1, exit_code=-9))
+    crashed = Story().said(1, "x").fault("kill", "inject", 1)
+    crashed.fault("ended", "note", 1, exit_code=-11).fault("kill", "heal", 1)
+    assert 23 in broken(crashed)
+
+
 def test_a_node_that_crashes_breaks_row_23_and_one_that_gives_up_is_counted() -> None:
     assert broken(Story().said(1, "x").fault("ended", "note", 1, exit_code=-11)) == {23}
     gave_up = Story().said(1, "x").fault("ended", "note", 1, exit_code=3)
