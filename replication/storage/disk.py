@@ -93,6 +93,9 @@ class DiskFile:
         # The size counts as data for fdatasync, also when it shrinks; only times are left out.
         os.fdatasync(self.fileno())
 
+    def kernel_fd(self) -> int | None:
+        return self._fd if self._fd >= 0 else None
+
     def map(self) -> memoryview:
         size = self.size()
         if not size:

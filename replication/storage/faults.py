@@ -274,6 +274,10 @@ class FaultyFile:
             self._node.end_sync(mark)
         power.moment(f"after sync of {self._path}")
 
+    def kernel_fd(self) -> int | None:
+        # What was synced is written down here, and what goes wrong happens here.
+        return None
+
     def map(self) -> memoryview:
         return self._alive("read").map()
 

@@ -41,6 +41,10 @@ class File(Protocol):
     def sync(self) -> None:
         """Make the bytes and the size of this file durable (D1)."""
 
+    def kernel_fd(self) -> int | None:
+        """Return the descriptor if `sync` is fdatasync of it and nothing else, so that the kernel
+        can be asked for that by itself; or None."""
+
     def map(self) -> memoryview:
         """Return a read-only view of the whole file as it is now; empty for an empty file."""
 

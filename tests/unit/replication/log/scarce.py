@@ -36,6 +36,9 @@ class ScarceFile:
         self._inner.sync()
         self._files.synced.append(self._path)
 
+    def kernel_fd(self) -> int | None:
+        return None
+
     def map(self) -> memoryview:
         return self._inner.map()
 
