@@ -26,7 +26,7 @@ from ottla.replication.log.handles import is_shortage
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.state import Trusted
 from ottla.replication.storage.failpoints import hit, is_any_armed
-from ottla.replication.storage.ports import File
+from ottla.replication.storage.ports import File, KernelSync
 
 
 class Gate:
@@ -93,11 +93,14 @@ class SyncJob:
     sizes: dict[Offset, int]
     gate: Gate
 
-    def kernel_fd(self) -> int | None:
-        """Return the descriptor if all that is to be done is one plain fdatasync of it, or None."""
+    def begin_in_kernel(self) -> KernelSync | None:
+        """Return what the kernel may do by itself in place of `run`, or None if it may not.
+
+        With a named place armed it may not: it would pass by there.
+        """
         if len(self.files) != 1 or self.sync_directory is not None or is_any_armed():
             return None
-        return self.files[0].kernel_fd()
+        return self.files[0].begin_kernel_sync()
 
     def run(self) -> None:
         with self.gate.passing():

@@ -17,9 +17,11 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Protocol
 
 from ottla.replication.log.sync import SyncJob, final_error
+from ottla.replication.storage.ports import KernelSync
 
 OnEnd = Callable[[SyncJob, Exception | None], None]
 
@@ -45,28 +47,27 @@ class KernelSyncs:
         self._door: Final = door
         self._loop: asyncio.AbstractEventLoop | None = None
         self._number = 0
-        self._running: Final[dict[int, tuple[SyncJob, OnEnd]]] = {}
+        self._running: Final[dict[int, tuple[SyncJob, KernelSync, OnEnd]]] = {}
         # The kernel is done, and nobody was told yet.
         self._ended: Final[deque[tuple[SyncJob, OnEnd, OSError | None]]] = deque()
 
     def begin(self, job: SyncJob, on_end: OnEnd) -> bool:
         """Return whether the kernel does this job; if so, `on_end` is told (K1)."""
-        fd = job.kernel_fd()
-        if fd is None or not job.gate.enter(self._finish_some):
+        if not job.gate.enter(self._finish_some):
             return False
-        self._watch()
-        self._number += 1
-        # First: it may have ended before `begin` returns, and be reaped on another thread.
-        self._running[self._number] = (job, on_end)
-        try:
-            is_taken = self._door.begin(fd, self._number)
-        except OSError:
-            # Whatever it is, the descriptor was not synced: a thread will see what is wrong.
-            is_taken = False
-        if not is_taken:
+        sync = job.begin_in_kernel()
+        if sync is not None:
+            self._watch()
+            self._number += 1
+            # First: it may have ended before `begin` returns, and be reaped on another thread.
+            self._running[self._number] = (job, sync, on_end)
+            # Whatever is wrong, the file was not synced: a thread will see what it is.
+            with suppress(OSError):
+                if self._door.begin(sync.fd, self._number):
+                    return True
             del self._running[self._number]
-            job.gate.leave(None)
-        return is_taken
+        job.gate.leave(None)
+        return False
 
     def close(self) -> None:
         """Wait for what the kernel has; nobody is told of it any more."""
@@ -93,8 +94,9 @@ class KernelSyncs:
 
     def _reap(self, *, waits: bool) -> None:
         for number, code in self._door.reap(waits=waits):
-            job, on_end = self._running.pop(number)
+            job, sync, on_end = self._running.pop(number)
             error = None if code == 0 else final_error(OSError(code, os.strerror(code)))
+            sync.ended(error)
             self._ended.append((job, on_end, error))
             # Last: who waits at the gate goes on now.
             job.gate.leave(error)

@@ -96,7 +96,7 @@ class MemoryFile:
     def sync(self) -> None:
         self._open_inode()
 
-    def kernel_fd(self) -> int | None:
+    def begin_kernel_sync(self) -> None:
         return None
 
     def map(self) -> memoryview:

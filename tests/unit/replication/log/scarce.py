@@ -36,7 +36,7 @@ class ScarceFile:
         self._inner.sync()
         self._files.synced.append(self._path)
 
-    def kernel_fd(self) -> int | None:
+    def begin_kernel_sync(self) -> None:
         return None
 
     def map(self) -> memoryview:

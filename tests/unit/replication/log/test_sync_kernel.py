@@ -7,6 +7,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from threading import Thread
 
 import pytest
@@ -20,7 +21,10 @@ from ottla.replication.log.sync_threads import SyncThreads
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.disk import DiskFiles
 from ottla.replication.storage.failpoints import arm, disarm_all
+from ottla.replication.storage.faults import FaultPlan, FaultRule, FaultyFiles, Power
 from ottla.replication.storage.kernel_aio import KernelAio, open_kernel_aio
+from ottla.replication.storage.memory import MemoryStateStore
+from ottla.replication.storage.unsynced import Style
 from tests.builders import OneLog, append
 from tests.unit.replication.log.test_group_commit import FakePier, settled, waiting_for
 
@@ -76,7 +80,13 @@ def told_with(
     directory: Path,
     story: Callable[[Log, FakeDoor, FakePier, GroupCommit], object],
 ) -> Log:
-    log, door, pier = real_log(directory), FakeDoor(), FakePier()
+    log = real_log(directory)
+    tell_on(log, story)
+    return log
+
+
+def tell_on(log: Log, story: Callable[[Log, FakeDoor, FakePier, GroupCommit], object]) -> None:
+    door, pier = FakeDoor(), FakePier()
 
     async def tell() -> None:
         kernel = KernelSyncs(door)
@@ -87,7 +97,6 @@ def told_with(
         kernel.close()
 
     asyncio.run(tell())
-    return log
 
 
 def test_k1_the_kernel_syncs_and_no_thread_does(tmp_path: Path) -> None:
@@ -267,14 +276,97 @@ def test_a_new_segment_has_a_name_to_sync_and_goes_to_the_threads(tmp_path: Path
     told_with(tmp_path, story)
 
 
-def test_files_with_faults_or_in_memory_are_never_handed_over() -> None:
+def test_files_in_memory_are_never_handed_over() -> None:
     log = OneLog().create()
     append(log, b"a")
     log.sync()
     append(log, b"b")
     job = log.begin_sync()
     assert job is not None
-    assert job.kernel_fd() is None
+    assert job.begin_in_kernel() is None
+
+
+class FaultyDisk:
+    """A log on a real disk that can be told to fail, or to lose its power."""
+
+    def __init__(self, directory: Path) -> None:
+        self.plan, self.power = FaultPlan(), Power()
+        self.files = FaultyFiles(DiskFiles(), self.power, self.plan)
+        self.store = MemoryStateStore()
+        self.one = OneLog(LogSettings(), self.files, self.store, root=str(directory))
+
+    def with_log(self, story: Callable[[Log, FakeDoor, FakePier, GroupCommit], object]) -> None:
+        log = self.one.create()
+        append(log, b"first")
+        log.sync()
+        tell_on(log, story)
+
+
+def test_d1_what_the_kernel_has_synced_survives_a_power_cut_and_what_it_has_not_does_not(
+    tmp_path: Path,
+) -> None:
+    disk = FaultyDisk(tmp_path)
+
+    async def story(log: Log, door: FakeDoor, pier: FakePier, commit: GroupCommit) -> None:
+        append(log, b"a")
+        waiter = await waiting_for(commit, 2)
+        # Too late for the sync that is on its way.
+        append(log, b"b")
+        assert len(door.orders) == 1
+        door.end()
+        await waiter
+        assert pier.started == 0
+
+    disk.with_log(story)
+    disk.power.cut(Random(1), Style.DROP)
+    log, _ = disk.one.open()
+    assert log.end_offset == 2
+
+
+def test_d1_a_sync_on_its_way_is_worth_nothing_in_a_power_cut(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+
+    async def story(log: Log, door: FakeDoor, pier: FakePier, commit: GroupCommit) -> None:
+        append(log, b"a")
+        waiter = await waiting_for(commit, 2)
+        assert len(door.orders) == 1
+        waiter.cancel()
+
+    disk.with_log(story)
+    disk.power.cut(Random(1), Style.DROP)
+    log, _ = disk.one.open()
+    assert log.end_offset == 1
+
+
+def test_d4_a_sync_of_the_kernel_that_failed_has_written_nothing(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+
+    async def story(log: Log, door: FakeDoor, pier: FakePier, commit: GroupCommit) -> None:
+        append(log, b"a")
+        waiter = await waiting_for(commit, 2)
+        door.end(errno.EIO)
+        with pytest.raises(StorageError):
+            await waiter
+
+    disk.with_log(story)
+    disk.power.cut(Random(1), Style.DROP)
+    log, _ = disk.one.open()
+    assert log.end_offset == 1
+
+
+def test_a_disk_that_is_to_fail_does_so_on_a_thread(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+
+    async def story(log: Log, door: FakeDoor, pier: FakePier, commit: GroupCommit) -> None:
+        disk.plan.rules.append(FaultRule("sync", "*.log"))
+        append(log, b"a")
+        waiter = await waiting_for(commit, 2)
+        assert (door.orders, pier.started) == ([], 1)
+        await pier.let_go()
+        with pytest.raises(StorageError):
+            await waiter
+
+    disk.with_log(story)
 
 
 # -- the real kernel ---------------------------------------------------------------------------
