@@ -30,9 +30,11 @@ from ottla.replication.inspect.state_file import STATE_NAME
 from ottla.replication.log.group_commit import GroupCommit
 from ottla.replication.log.log import Log
 from ottla.replication.log.manager import LogManager, StartReport
+from ottla.replication.log.sync_kernel import KernelSyncs
 from ottla.replication.log.sync_threads import SyncThreads
 from ottla.replication.replicas import Replicas
 from ottla.replication.settings import LogSettings
+from ottla.replication.storage.kernel_aio import open_kernel_aio
 from ottla.replication.storage.ports import StateStore
 from ottla.replication.surroundings import Surroundings
 
@@ -49,6 +51,8 @@ class Logs:
     store: StateStore
     executor: ThreadPoolExecutor
     threads: SyncThreads
+    # None: this kernel syncs nothing by itself.
+    kernel: KernelSyncs | None
     # Told what becomes of replicas.
     events: NodeEvents
 
@@ -58,6 +62,8 @@ class Logs:
             self.replicas.manager.close(broker_epoch=broker_epoch)
         self.executor.shutdown()
         self.threads.shutdown()
+        if self.kernel is not None:
+            self.kernel.close()
         self.store.close()
 
 
@@ -70,6 +76,8 @@ def open_logs(options: NodeOptions, data: Data, *, clock: Clock, metrics: Metric
     store = data.storage.open_store(f"{data.root}/{STATE_NAME}")
     executor = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="work")
     threads = SyncThreads(_SYNC_THREADS)
+    door = open_kernel_aio()
+    kernel = None if door is None else KernelSyncs(door)
 
     def settings_of(_: str) -> LogSettings:
         return options.log_settings({})
@@ -80,7 +88,9 @@ def open_logs(options: NodeOptions, data: Data, *, clock: Clock, metrics: Metric
         on_failed: Callable[[StorageError], None],
     ) -> GroupCommit:
         observe = metrics.fsync.observe
-        return GroupCommit(log, threads, on_synced, on_failed=on_failed, observe=observe)
+        return GroupCommit(
+            log, threads, on_synced, on_failed=on_failed, observe=observe, kernel=kernel
+        )
 
     manager = LogManager(data.storage.files, store, data.root, settings_of)
     events = NodeEvents()
@@ -93,7 +103,8 @@ def open_logs(options: NodeOptions, data: Data, *, clock: Clock, metrics: Metric
         events=events,
     )
     replicas = Replicas(manager, executor, around)
-    return Logs(replicas, manager.open(now_ms=clock.now_ms()), store, executor, threads, events)
+    report = manager.open(now_ms=clock.now_ms())
+    return Logs(replicas, report, store, executor, threads, kernel, events)
 
 
 def damaged_in(image: MetadataImage, damaged: Mapping[TopicPartition, str]) -> Partitions:

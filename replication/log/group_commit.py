@@ -21,6 +21,7 @@ from ottla.proto.errors import StorageError
 from ottla.proto.ids import Offset
 from ottla.replication.log.log import Log
 from ottla.replication.log.sync import SyncJob
+from ottla.replication.log.sync_kernel import KernelSyncs
 
 
 class Threads(Protocol):
@@ -40,12 +41,15 @@ class GroupCommit:
         *,
         on_failed: Callable[[StorageError], None] = lambda error: None,
         observe: Callable[[float], None] = lambda seconds: None,
+        kernel: KernelSyncs | None = None,
     ) -> None:
         self._log: Final = log
         self._threads: Final = threads
+        # Asked before the threads are.
+        self._kernel: Final = kernel
         self._on_synced: Final = on_synced
         self._on_failed: Final = on_failed
-        # Told how long each sync took, the way to the thread and back included.
+        # Told how long each sync took, the way there and back included.
         self._observe: Final = observe
         self._waiting: list[tuple[Offset, asyncio.Future[None]]] = []
         self._is_sailing = False
@@ -89,7 +93,8 @@ class GroupCommit:
             job = self._next_job()
             if job is not None:
                 self._began_s = loop.time()
-                self._threads.submit(lambda: _run(loop, job, self._on_end))
+                if self._kernel is None or not self._kernel.begin(job, self._on_end):
+                    self._threads.submit(lambda: _run(loop, job, self._on_end))
                 return
             # A checkpoint may have synced what somebody waits for: then there was no job.
             if self._log.offline is None and self._told != self._log.synced_offset:

@@ -25,8 +25,8 @@ from ottla.proto.ids import Offset
 from ottla.replication.log.handles import is_shortage
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.state import Trusted
-from ottla.replication.storage.failpoints import hit
-from ottla.replication.storage.ports import File
+from ottla.replication.storage.failpoints import hit, is_any_armed
+from ottla.replication.storage.ports import File, KernelSync
 
 
 class Gate:
@@ -34,14 +34,41 @@ class Gate:
 
     The kernel tells an error of a file once. A second job on the same file would hear "done", and
     call durable what the first could not write.
+
+    Who does a job himself is `passing`. Who has it done takes the gate with `enter` and gives it
+    back with `leave`, on any thread.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._failure: OSError | None = None
+        # Ends the job of who has entered, sooner or later; None: nobody has.
+        self._hurry: Callable[[], None] | None = None
+
+    def enter(self, hurry: Callable[[], None]) -> bool:
+        """Take the gate if nobody has it and none has failed; return whether it was taken.
+
+        Whoever must pass calls `hurry`, again and again, until `leave` was called.
+        """
+        if not self._lock.acquire(blocking=False):
+            return False
+        if self._failure is not None:
+            self._lock.release()
+            return False
+        self._hurry = hurry
+        return True
+
+    def leave(self, error: OSError | None) -> None:
+        """Give the gate back after a job; an error lets nobody in any more."""
+        self._hurry = None
+        self._failure = error
+        self._lock.release()
 
     @contextmanager
     def passing(self) -> Iterator[None]:
+        # Who has entered may be this very thread, which cannot wait for itself.
+        while (hurry := self._hurry) is not None:
+            hurry()
         with self._lock:
             if self._failure is not None:
                 raise OSError(errno.EIO, f"an earlier sync failed: {self._failure}")
@@ -65,6 +92,15 @@ class SyncJob:
     # The segments the job covers, and their sizes when it was made (Y1).
     sizes: dict[Offset, int]
     gate: Gate
+
+    def begin_in_kernel(self) -> KernelSync | None:
+        """Return what the kernel may do by itself in place of `run`, or None if it may not.
+
+        With a named place armed it may not: it would pass by there.
+        """
+        if len(self.files) != 1 or self.sync_directory is not None or is_any_armed():
+            return None
+        return self.files[0].begin_kernel_sync()
 
     def run(self) -> None:
         with self.gate.passing():
@@ -107,10 +143,15 @@ def _sync(file: File) -> None:
     try:
         file.sync()
     except OSError as error:
-        if is_shortage(error):
-            # The file was open. Whatever the number says, bytes were refused: that is final (Y3).
-            raise OSError(errno.EIO, f"a sync failed: {error}") from error
-        raise
+        raise final_error(error) from error
+
+
+def final_error(error: OSError) -> OSError:
+    """Return what a sync of an open file has failed with.
+
+    Whatever the number says, bytes were refused: that is final (Y3), and no shortage.
+    """
+    return OSError(errno.EIO, f"a sync failed: {error}") if is_shortage(error) else error
 
 
 class Unsynced:

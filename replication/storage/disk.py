@@ -93,6 +93,16 @@ class DiskFile:
         # The size counts as data for fdatasync, also when it shrinks; only times are left out.
         os.fdatasync(self.fileno())
 
+    def begin_kernel_sync(self) -> DiskFile | None:
+        return self if self._fd >= 0 else None
+
+    @property
+    def fd(self) -> int:
+        return self._fd
+
+    def ended(self, error: OSError | None) -> None:
+        """Nobody keeps a list of what is durable here."""
+
     def map(self) -> memoryview:
         size = self.size()
         if not size:

@@ -166,6 +166,11 @@ def hit(name: str) -> None:
         _reach(name)
 
 
+def is_any_armed() -> bool:
+    """Return whether something may happen at some place."""
+    return bool(_armed)
+
+
 def require_name(name: str) -> str:
     """Return the name of a place, or raise `ConfigError`."""
     if name not in NAMES:

@@ -33,7 +33,7 @@ from typing import Final, Protocol
 
 from ottla.proto.errors import StorageError, ensure
 from ottla.replication.storage.failpoints import CrashError
-from ottla.replication.storage.ports import Buffer, File, Files, StateStore
+from ottla.replication.storage.ports import Buffer, File, Files, KernelSync, StateStore
 from ottla.replication.storage.unsynced import Style, Tracked, TrackedDirectory, TrackedFile, Tree
 
 # What a rule can be about. `committed` fails a commit that did happen: its outcome is unknown.
@@ -186,6 +186,25 @@ class FaultPlan:
                     raise _error(rule.code, path)
 
 
+class WatchedSync:
+    """A sync that the kernel does by itself, on a disk that may lose power meanwhile."""
+
+    __slots__ = ("_file", "_inner", "_mark")
+
+    def __init__(self, file: FaultyFile, inner: KernelSync, mark: object) -> None:
+        self._file = file
+        self._inner = inner
+        self._mark = mark
+
+    @property
+    def fd(self) -> int:
+        return self._inner.fd
+
+    def ended(self, error: OSError | None) -> None:
+        self._inner.ended(error)
+        self._file.kernel_sync_ended(self._mark, error)
+
+
 class FaultyFile:
     """One open file of a simulated or real process. It ends with that process."""
 
@@ -270,6 +289,30 @@ class FaultyFile:
                 self._node.fail_sync()
             raise
         with power.lock:
+            power.require(self._life)
+            self._node.end_sync(mark)
+        power.moment(f"after sync of {self._path}")
+
+    def begin_kernel_sync(self) -> WatchedSync | None:
+        plan, power = self._disk.plan, self._disk.power
+        if plan.rules or plan.slow_sync is not None or self._inner is None:
+            # It may fail, or take its time, here and not in the kernel.
+            return None
+        inner = self._inner.begin_kernel_sync()
+        if inner is None:
+            return None
+        power.require(self._life)
+        power.moment(f"before sync of {self._path}")
+        with power.lock:
+            # If it is not taken, this mark means nothing.
+            return WatchedSync(self, inner, self._node.begin_sync())
+
+    def kernel_sync_ended(self, mark: object, error: OSError | None) -> None:
+        power = self._disk.power
+        with power.lock:
+            if error is not None:
+                self._node.fail_sync()
+                return
             power.require(self._life)
             self._node.end_sync(mark)
         power.moment(f"after sync of {self._path}")

@@ -96,6 +96,9 @@ class MemoryFile:
     def sync(self) -> None:
         self._open_inode()
 
+    def begin_kernel_sync(self) -> None:
+        return None
+
     def map(self) -> memoryview:
         inode = self._open_inode()
         if inode.view is None:

@@ -22,6 +22,17 @@ from typing import Protocol
 Buffer = bytes | bytearray | memoryview
 
 
+class KernelSync(Protocol):
+    """A sync that the kernel does by itself. Begun; then it has ended, or was not taken at all."""
+
+    @property
+    def fd(self) -> int:
+        """The descriptor of which fdatasync is all that is to be done."""
+
+    def ended(self, error: OSError | None) -> None:
+        """Take note that the kernel is done. D1 and D4 hold as for `File.sync`."""
+
+
 class File(Protocol):
     """One open file. Positions are explicit: there is no cursor to get wrong."""
 
@@ -40,6 +51,9 @@ class File(Protocol):
 
     def sync(self) -> None:
         """Make the bytes and the size of this file durable (D1)."""
+
+    def begin_kernel_sync(self) -> KernelSync | None:
+        """Return what the kernel may do by itself in place of `sync`, or None if it may not."""
 
     def map(self) -> memoryview:
         """Return a read-only view of the whole file as it is now; empty for an empty file."""

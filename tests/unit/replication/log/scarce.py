@@ -36,6 +36,9 @@ class ScarceFile:
         self._inner.sync()
         self._files.synced.append(self._path)
 
+    def begin_kernel_sync(self) -> None:
+        return None
+
     def map(self) -> memoryview:
         return self._inner.map()
 
