@@ -27,14 +27,22 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from random import Random
 from threading import RLock
 from typing import Final, Protocol
 
 from ottla.proto.errors import StorageError, ensure
 from ottla.replication.storage.failpoints import CrashError
-from ottla.replication.storage.ports import Buffer, File, Files, KernelSync, StateStore
-from ottla.replication.storage.unsynced import Style, Tracked, TrackedDirectory, TrackedFile, Tree
+from ottla.replication.storage.ports import Buffer, File, Files, StateStore
+from ottla.replication.storage.unsynced import (
+    Style,
+    Tracked,
+    TrackedDirectory,
+    TrackedFile,
+    Tree,
+    WatchedSync,
+)
 
 # What a rule can be about. `committed` fails a commit that did happen: its outcome is unknown.
 OPERATIONS: Final = (
@@ -186,25 +194,6 @@ class FaultPlan:
                     raise _error(rule.code, path)
 
 
-class WatchedSync:
-    """A sync that the kernel does by itself, on a disk that may lose power meanwhile."""
-
-    __slots__ = ("_file", "_inner", "_mark")
-
-    def __init__(self, file: FaultyFile, inner: KernelSync, mark: object) -> None:
-        self._file = file
-        self._inner = inner
-        self._mark = mark
-
-    @property
-    def fd(self) -> int:
-        return self._inner.fd
-
-    def ended(self, error: OSError | None) -> None:
-        self._inner.ended(error)
-        self._file.kernel_sync_ended(self._mark, error)
-
-
 class FaultyFile:
     """One open file of a simulated or real process. It ends with that process."""
 
@@ -305,9 +294,9 @@ class FaultyFile:
         power.moment(f"before sync of {self._path}")
         with power.lock:
             # If it is not taken, this mark means nothing.
-            return WatchedSync(self, inner, self._node.begin_sync())
+            return WatchedSync(inner, partial(self._kernel_sync_ended, self._node.begin_sync()))
 
-    def kernel_sync_ended(self, mark: object, error: OSError | None) -> None:
+    def _kernel_sync_ended(self, mark: object, error: OSError | None) -> None:
         power = self._disk.power
         with power.lock:
             if error is not None:

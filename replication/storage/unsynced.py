@@ -14,14 +14,14 @@ U3  what a later sync of a file covers is what was written before that sync bega
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
 from typing import Final
 
 from ottla.proto.errors import ensure
-from ottla.replication.storage.ports import File, Files
+from ottla.replication.storage.ports import File, Files, KernelSync
 
 PAGE_SIZE: Final = 4096
 SECTOR_SIZE: Final = 512
@@ -192,6 +192,24 @@ class TrackedFile:
                 page = old.get(number, b"").ljust(PAGE_SIZE, b"\0")
                 file.write_at(number * PAGE_SIZE, [page])
         file.truncate(size)
+
+
+class WatchedSync:
+    """A sync that the kernel does by itself, of a file whose unsynced bytes are known."""
+
+    __slots__ = ("_inner", "_on_ended")
+
+    def __init__(self, inner: KernelSync, on_ended: Callable[[OSError | None], None]) -> None:
+        self._inner = inner
+        self._on_ended = on_ended
+
+    @property
+    def fd(self) -> int:
+        return self._inner.fd
+
+    def ended(self, error: OSError | None) -> None:
+        self._inner.ended(error)
+        self._on_ended(error)
 
 
 class TrackedDirectory:
