@@ -27,9 +27,9 @@ BIN: Final = Path(sys.executable).parent
 QUICK_FOLDERS: Final = ("tests/tidy", "tests/unit", "tests/scripts")
 SPARK_FOLDER: Final = "tests/integration/spark"
 WITHOUT_MORE: Final = "not interop and not long and not containers and not transactions"
-_WORKERS_MAX: Final = 4
-# Two for each core: tests of clusters wait for much of their time. What each gets: `schedule.py`.
-_COUNT_OF_WORKERS: Final = min(_WORKERS_MAX, 2 * (os.cpu_count() or 1))
+_WORKERS_MAX: Final = 6
+# Three for each core: tests of clusters wait for much of their time. What each gets: `schedule.py`.
+_COUNT_OF_WORKERS: Final = min(_WORKERS_MAX, 3 * (os.cpu_count() or 1))
 WORKERS: Final = ("-n", str(_COUNT_OF_WORKERS), "--dist", "loadscope")
 # So many files are compiled by each worker before it pays to collect all of them once before.
 _FEW: Final = 40
