@@ -343,6 +343,11 @@ class ContainerBackend:
         else:
             raise _cannot(Means.WEATHER)
 
+    def weather_met(self, source: int, target: int) -> int:
+        if self._between is None:
+            raise _cannot(Means.WEATHER)
+        return self._between.met_pieces(source, target)
+
     def set_client_link(self, node: int, to_node: LinkFault, from_node: LinkFault) -> None:
         self._links.set(CLIENTS, node, to_node)
         self._links.set(node, CLIENTS, from_node)

@@ -33,6 +33,8 @@ class Direction:
         self.pipes: Final = set[Pipe]()
         # Bytes that passed, for whoever wants to know whether anything did.
         self.passed_bytes = 0
+        # Pieces that came since its fault is what it is, for whoever wants to know who met it.
+        self.met_pieces = 0
         self._dice: Final = dice
         self._passable: Final = asyncio.Event()
         self._passable.set()
@@ -42,6 +44,8 @@ class Direction:
         await self._passable.wait()
 
     def set(self, fault: LinkFault) -> None:
+        if fault != self.fault:
+            self.met_pieces = 0
         self.fault = fault
         if fault.is_cut:
             self._passable.clear()
@@ -95,6 +99,8 @@ class Pipe:
         if fault == WHOLE and not self._held and self._sink is not None:
             self._pass_on(data)
             return
+        if fault != WHOLE:
+            self._direction.met_pieces += 1
         due_s = self._loop.time() + self._direction.delay_s(len(data))
         # A thin cable carries one piece after the other.
         if fault.bytes_per_s is not None and self._held:
