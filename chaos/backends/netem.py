@@ -6,7 +6,8 @@
       1:3     netem, 13:    packets to node 2
 
 All of it stands in the network of the one that sends, so each direction is ill by itself. A way
-has a band of its own: its rate is its own too, as that of a gate is.
+has a band, and so a rate, of its own. A gate gives that rate to each connection, keeps all bytes in
+order and loses none for good; here packets are really lost, and TCP notices.
 
 Not here: running `tc`, and when (`weather.py`).
 
