@@ -183,6 +183,9 @@ class _Performance:
         self._write_facts(self._plan.options())
         self._enter("warm-up")
         self._backend.start()
+        # By what it breaks things it may know only now.
+        self._write_facts(self._plan.options())
+        self._progress("note", {"text": self._backend.system})
         self._runner.start()
         self._ticker.start()
         if self._load is not None:

@@ -147,6 +147,9 @@ class Backend(Protocol):
     def set_link(self, source: int, target: int, fault: LinkFault) -> None:
         """From now on, bytes from one node to another fare so. `WHOLE` mends it."""
 
+    def weather_met(self, source: int, target: int) -> int:
+        """Return how many pieces or packets met delay and loss on a way since it fares so."""
+
     def set_client_link(self, node: int, to_node: LinkFault, from_node: LinkFault) -> None: ...
 
     def unplug(self, node: int) -> None:

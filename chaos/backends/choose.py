@@ -75,6 +75,6 @@ def _containers(
             project=f"ottla-chaos-{SystemRandom().getrandbits(40):010x}",
             seed=seed,
             options={**PROFILE, **options},
-            has_gates=Means.WEATHER in needs,
+            has_weather=Means.WEATHER in needs,
         )
     )

@@ -1,16 +1,17 @@
 """The cluster of `compose/` in containers, broken by the engine that runs it.
 
 Kill, stop, pause and unplug are the engine's. Clients go through gates on this machine, as in
-`local.py`. What is between nodes depends on what a scenario needs (`ContainerSettings.has_gates`):
+`local.py`. What is between nodes depends on what a scenario needs, and on the kernel (`ways.py`):
 
-    without gates   nodes dial each other; a way is cut by iptables, and packets are really lost
-    with gates      nodes dial the service `gates`, the same gates in a container of their own,
-                    which cuts, delays and loses; an address behind a gate is its name, always
+    cuts only                 nodes dial each other; packets are lost by iptables
+    weather, and netem        the same, and packets are delayed and lost by `tc netem`
+    weather, and no netem     nodes dial the service `gates`, the same gates in a container of
+                              their own; an address behind a gate is its name, always
 
-Never both: behind a gate all packets come from the gates' address. `tc netem` is not used, since
-many kernels lack it; `system` says which of the two it was.
+Whether there is netem is tried once, before the nodes start, in the network of a container beside
+theirs: it decides whom they dial. `system` says from then on which it was, and why.
 
-Not here: one process without a container (`local.py`), rules of iptables (`cuts.py`).
+Not here: one process without a container (`local.py`), packets (`cuts.py`, `weather.py`).
 
 G1  the project has a name of its own, and only its containers, networks and volumes are touched
 """
@@ -29,16 +30,18 @@ from typing import Any, Final
 import docker  # type: ignore[import-not-found,import-untyped,unused-ignore]  # it has no types
 
 from ottla.chaos.backends import dumps, inside
-from ottla.chaos.backends.cuts import Cuts, can_cut
+from ottla.chaos.backends.cuts import Cuts, can_cut, lacking
 from ottla.chaos.backends.gatekeeper import Gatekeeper
 from ottla.chaos.backends.links import CLIENTS, EVERYWHERE
 from ottla.chaos.backends.process import uses_of
 from ottla.chaos.backends.reserved import HOST, reserve_ports
 from ottla.chaos.backends.verifying import problems_in
+from ottla.chaos.backends.ways import GatedWays, KernelWays, Ways
+from ottla.chaos.backends.weather import Weather, why_no_netem
 from ottla.chaos.clock import NeverHappenedError, wait_until
 from ottla.chaos.evidence import FinalRead, ReplicaPrint
 from ottla.chaos.history import Place
-from ottla.chaos.ports import WHOLE, HarnessError, LinkFault, Means
+from ottla.chaos.ports import HarnessError, LinkFault, Means
 
 START_DEADLINE_S: Final = 120.0
 _COMMAND_DEADLINE_S: Final = 180.0
@@ -48,14 +51,15 @@ _DATA: Final = "/var/lib/ottla"
 _INTERNAL_PORT: Final = 9093
 # The service of `compose.yaml`, and its name on the network.
 _GATES: Final = "gates"
-_CUT: Final = LinkFault(is_cut=True)
+# How long a container lasts in which netem is tried, if nobody ends it.
+_TRIED_S: Final = 120
 _MEANS: Final = frozenset(
     {
         Means.KILL, Means.PAUSE, Means.STOP, Means.CLIENT_LINKS, Means.WIPE, Means.UNPLUG,
         Means.TRACE, Means.DIGEST, Means.OFFLINE,
     }
 )  # fmt: skip
-_GATED: Final = frozenset({Means.LINKS, Means.WEATHER})
+_ILL: Final = frozenset({Means.LINKS, Means.WEATHER})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +72,8 @@ class ContainerSettings:
     project: str
     seed: int = 0
     options: Mapping[str, str] = field(default_factory=dict)
-    # Whether nodes reach each other through gates, which can do more than cut.
-    has_gates: bool = False
+    # Whether more than cuts is done to the ways between nodes.
+    has_weather: bool = False
 
 
 class _Whereabouts:
@@ -115,28 +119,23 @@ class ContainerBackend:
         self._gates: Final = {
             node: self._links.add(CLIENTS, node, self._ports[node][0]) for node in _NODES
         }
-        # Those between nodes, while the cluster runs, if there are any.
-        self._between: Gatekeeper | None = None
         self._where: Final = _Whereabouts(self._engine, settings.project)
-        self._cuts: Final = Cuts(self._where)
+        # Between nodes; by whom they are thinned and delayed is known when those start.
+        self._ways: Ways = self._kernel_ways(has_netem=False)
+        self._is_decided = not settings.has_weather
         self._paused: Final = set[int]()
         # Of each node that was started, the process of its last life.
         self._pids: Final = dict[int, int]()
         # Networks that nodes were taken off.
         self._unplugged: Final = dict[int, tuple[str, ...]]()
-        own = _GATED if settings.has_gates else frozenset({Means.LINKS} if can_cut() else ())
+        own = _ILL if settings.has_weather else frozenset({Means.LINKS} if can_cut() else ())
         self.means: Final = _MEANS | own
 
     @property
     def system(self) -> str:
         image = os.environ.get("NODE_IMAGE", "ottla")
-        if Means.WEATHER in self.means:
-            ways = "cuts, delay and loss between nodes by gates, not by netem"
-        elif Means.LINKS in self.means:
-            ways = "cuts between nodes by iptables"
-        else:
-            ways = "no cuts between nodes"
-        return f"the image {image} in containers of Docker ({ways})"
+        how = self._ways.how if self._is_decided else "delay and loss between nodes not tried yet"
+        return f"the image {image} in containers of Docker ({how})"
 
     @property
     def project(self) -> str:
@@ -153,16 +152,40 @@ class ContainerBackend:
             # The user of the container writes its trace there.
             folder.chmod(0o777)
         self._write_override({})
-        if self._settings.has_gates:
-            self._write_override(self._open_gates())
+        if self._settings.has_weather:
+            self._find_weather()
         self._compose("up", "--detach", *(f"node{node}" for node in _NODES))
         for node in _NODES:
             self._watch(node)
         self.wait_ready(_NODES, START_DEADLINE_S)
 
-    def _open_gates(self) -> dict[int, str]:
+    def _find_weather(self) -> None:
+        """Decide by what the ways between nodes are delayed and thinned."""
+        # Who has no iptables could not cut, and gates can do both.
+        why = lacking("nsenter", "iptables", "tc") or self._why_no_netem()
+        if why is None:
+            self._ways = self._kernel_ways(has_netem=True)
+        else:
+            self._write_override(self._open_gates(why))
+        self._is_decided = True
+
+    def _kernel_ways(self, *, has_netem: bool) -> KernelWays:
+        cuts = Cuts(self._where) if can_cut() else None
+        return KernelWays(cuts, Weather(self._where) if has_netem else None)
+
+    def _why_no_netem(self) -> str | None:
+        """Try it in a container on the network of the nodes; return why not, None: it works."""
+        name, lasts = f"{self._settings.project}-tried", ("--entrypoint", "sleep")
+        self._compose("run", "--detach", "--name", name, *lasts, _GATES, str(_TRIED_S))
+        tried = self._engine.containers.get(name)
+        try:
+            return why_no_netem(int(tried.attrs["State"]["Pid"]))
+        finally:
+            tried.remove(force=True)
+
+    def _open_gates(self, why: str) -> dict[int, str]:
         """Start the gates between nodes; return of each node where to dial instead."""
-        self._between = keeper = Gatekeeper(
+        keeper = Gatekeeper(
             self._settings.seed,
             self._command("run", "--rm", "--no-TTY", "--use-aliases", _GATES),
             host=EVERYWHERE,
@@ -170,6 +193,7 @@ class ContainerBackend:
             # It may have to make the image first.
             answer_s=_COMMAND_DEADLINE_S,
         )
+        self._ways = GatedWays(keeper, why)
 
         def way(source: int, target: int) -> str:
             gate = keeper.add(source, target, _INTERNAL_PORT, f"node{target}")
@@ -241,8 +265,7 @@ class ContainerBackend:
     def close(self) -> None:
         self._paused.clear()
         self._links.close()
-        if self._between is not None:
-            self._between.close()
+        self._ways.close()
         if self._override.exists():
             try:
                 self._logs = self.log_lines()
@@ -264,9 +287,7 @@ class ContainerBackend:
     def _watch(self, node: int) -> None:
         self._pids[node] = pid = self._where.pid(node)
         self._links.watch(node, pid)
-        if self._between is not None:
-            # Its container sees the processes of the machine.
-            self._between.watch(node, pid)
+        self._ways.began(node, pid)
 
     def is_running(self, node: int) -> bool:
         return bool(self._where.state(node)["Running"])
@@ -310,7 +331,6 @@ class ContainerBackend:
             raise _cannot(Means.FAILPOINTS)
         self._container(node).start()
         self._watch(node)
-        self._cuts.renew(node)
 
     def wait_ready(self, nodes: Sequence[int], deadline_s: float) -> None:
         for node in nodes:
@@ -336,12 +356,10 @@ class ContainerBackend:
     # -- links -----------------------------------------------------------------------------------
 
     def set_link(self, source: int, target: int, fault: LinkFault) -> None:
-        if self._between is not None:
-            self._between.set(source, target, fault)
-        elif fault in (WHOLE, _CUT):
-            self._cuts.set(source, target, is_cut=fault.is_cut)
-        else:
-            raise _cannot(Means.WEATHER)
+        self._ways.set(source, target, fault)
+
+    def weather_met(self, source: int, target: int) -> int:
+        return self._ways.met(source, target)
 
     def set_client_link(self, node: int, to_node: LinkFault, from_node: LinkFault) -> None:
         self._links.set(CLIENTS, node, to_node)
@@ -358,7 +376,7 @@ class ContainerBackend:
         for name in self._unplugged.pop(node, ()):
             # Others know it by this name; its address may be another one than before.
             self._engine.networks.get(name).connect(container, aliases=[f"node{node}"])
-        self._cuts.renew(node)
+        self._ways.moved(node)
 
     # -- disks -----------------------------------------------------------------------------------
 

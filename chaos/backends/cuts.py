@@ -4,7 +4,7 @@ A rule stands in the network of the one that would receive, and names the addres
 sends: so each direction is cut by itself, and connections stay open as if the cable were cut. That
 takes root, and `nsenter`.
 
-Not here: delay and loss (`links.py`), when to cut (`nemesis/`).
+Not here: delay and loss (`weather.py`, `links.py`), when to cut (`nemesis/`).
 
 V1  what is cut stays cut when a node starts anew, or comes back with another address
 V2  a rule is taken away as it was made, whatever address its sender has by then
@@ -75,7 +75,15 @@ class Cuts:
 
 
 def can_cut() -> bool:
-    return os.geteuid() == 0 and bool(shutil.which("nsenter")) and bool(shutil.which("iptables"))
+    return lacking("nsenter", "iptables") is None
+
+
+def lacking(*programs: str) -> str | None:
+    """Return what it takes to change networks of others, and is not here; None: nothing."""
+    missing = [name for name in programs if shutil.which(name) is None]
+    if missing:
+        return f"there is no {missing[0]} here"
+    return None if os.geteuid() == 0 else "that takes root"
 
 
 def filter_packets(pid: int, action: str, address: str) -> None:

@@ -69,6 +69,9 @@ class Gatekeeper:
     def passed_bytes(self, source: int, target: int) -> int:
         return int(self._ask("passed_bytes", source, target))
 
+    def met_pieces(self, source: int, target: int) -> int:
+        return int(self._ask("met_pieces", source, target))
+
     def watch(self, node: int, pid: int) -> None:
         self._ask("watch", node, pid)
 
@@ -120,6 +123,7 @@ def _obey(links: Links, told: list[Any]) -> Any:
         "add": links.add,
         "set": links.set,
         "passed_bytes": links.passed_bytes,
+        "met_pieces": links.met_pieces,
         "watch": links.watch,
     }
     return known[what](*given)

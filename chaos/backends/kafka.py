@@ -294,6 +294,9 @@ class KafkaBackend:
     def set_link(self, source: int, target: int, fault: LinkFault) -> None:
         raise _cannot(Means.LINKS)
 
+    def weather_met(self, source: int, target: int) -> int:
+        raise _cannot(Means.WEATHER)
+
     def unplug(self, node: int) -> None:
         raise _cannot(Means.UNPLUG)
 

@@ -225,6 +225,14 @@ class Links:
 
         return self._call(work())
 
+    def met_pieces(self, source: int, target: int) -> int:
+        """Return how many pieces came from one for the other since it fares as it does."""
+
+        async def work() -> int:
+            return self._direction(source, target).met_pieces
+
+        return self._call(work())
+
     def watch(self, node: int, pid: int) -> None:
         """Let the gates of a node open when its process listens, and shut when it ends."""
 

@@ -278,6 +278,9 @@ class LocalBackend:
     def set_link(self, source: int, target: int, fault: LinkFault) -> None:
         self._links.set(source, target, fault)
 
+    def weather_met(self, source: int, target: int) -> int:
+        return self._links.met_pieces(source, target)
+
     def set_client_link(self, node: int, to_node: LinkFault, from_node: LinkFault) -> None:
         self._links.set(CLIENTS, node, to_node)
         self._links.set(node, CLIENTS, from_node)

@@ -33,6 +33,8 @@ class Direction:
         self.pipes: Final = set[Pipe]()
         # Bytes that passed, for whoever wants to know whether anything did.
         self.passed_bytes = 0
+        # Pieces that came since its fault is what it is, for whoever wants to know who met it.
+        self.met_pieces = 0
         self._dice: Final = dice
         self._passable: Final = asyncio.Event()
         self._passable.set()
@@ -42,6 +44,8 @@ class Direction:
         await self._passable.wait()
 
     def set(self, fault: LinkFault) -> None:
+        if fault != self.fault:
+            self.met_pieces = 0
         self.fault = fault
         if fault.is_cut:
             self._passable.clear()
@@ -50,7 +54,12 @@ class Direction:
         for pipe in tuple(self.pipes):
             pipe.pump()
 
-    def delay_s(self, size: int) -> float:
+    def sending_s(self, size: int) -> float:
+        """Return how long the cable is taken by a piece of so many bytes."""
+        rate = self.fault.bytes_per_s
+        return 0.0 if rate is None else size / rate
+
+    def delay_s(self) -> float:
         """Return how long a piece that was read at once is under way; the dice are thrown here."""
         fault = self.fault
         delay_s = fault.delay_ms / 1000
@@ -58,8 +67,6 @@ class Direction:
             delay_s += self._dice.uniform(-fault.jitter_ms, fault.jitter_ms) / 1000
         if fault.loss_per_mille and self._dice.randrange(1000) < fault.loss_per_mille:
             delay_s += LOST_S
-        if fault.bytes_per_s is not None:
-            delay_s += size / fault.bytes_per_s
         return max(0.0, delay_s)
 
 
@@ -76,6 +83,8 @@ class Pipe:
         self._sink: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._last_due_s = 0.0
+        # When the cable has carried all that was given to it.
+        self._free_s = 0.0
         self._is_sink_full = False
         self._is_paused = False
         self._is_over = False
@@ -95,11 +104,12 @@ class Pipe:
         if fault == WHOLE and not self._held and self._sink is not None:
             self._pass_on(data)
             return
-        due_s = self._loop.time() + self._direction.delay_s(len(data))
-        # A thin cable carries one piece after the other.
-        if fault.bytes_per_s is not None and self._held:
-            due_s = self._last_due_s + len(data) / fault.bytes_per_s
-        self._last_due_s = max(self._last_due_s, due_s)
+        if fault != WHOLE:
+            self._direction.met_pieces += 1
+        # A thin cable carries one piece after the other, and each of them is under way after that.
+        begin_s = max(self._loop.time(), self._free_s)
+        self._free_s = begin_s + self._direction.sending_s(len(data))
+        self._last_due_s = max(self._last_due_s, self._free_s + self._direction.delay_s())
         self._held.append((self._last_due_s, data))
         self._held_bytes += len(data)
         self._mind_pace()
@@ -108,7 +118,7 @@ class Pipe:
     def take_end(self) -> None:
         """Say that nothing more comes from the source."""
         if not self._is_over:
-            due_s = self._loop.time() + self._direction.delay_s(0)
+            due_s = max(self._loop.time(), self._free_s) + self._direction.delay_s()
             self._last_due_s = max(self._last_due_s, due_s)
             self._held.append((self._last_due_s, None))
             self.pump()
@@ -124,6 +134,7 @@ class Pipe:
         if self._direction.fault == WHOLE:
             # A cable that was mended has no memory.
             now_s = self._last_due_s = max(now_s, self._last_due_s)
+            self._free_s = 0.0
         while self._held and self._held[0][0] <= now_s:
             _, data = self._held.popleft()
             if data is None:

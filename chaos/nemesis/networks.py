@@ -11,7 +11,7 @@ from typing import Final
 from ottla.chaos.clock import now_s
 from ottla.chaos.nemesis.kind import Kind
 from ottla.chaos.nemesis.plan import Step
-from ottla.chaos.nemesis.scene import Scene
+from ottla.chaos.nemesis.scene import NOTE, Scene
 from ottla.chaos.ports import WHOLE, LinkFault, Means
 
 CUT: Final = LinkFault(is_cut=True)
@@ -20,10 +20,10 @@ Ways = Iterable[tuple[int, int]]
 
 
 def between(some: Iterable[int], others: Iterable[int]) -> list[tuple[int, int]]:
-    """Return all ways from some to others and back."""
+    """Return all ways from some to others and back, each of them once."""
     others = tuple(others)
     there = [(one, other) for one in some for other in others if one != other]
-    return [*there, *((other, one) for one, other in there)]
+    return list(dict.fromkeys([*there, *((other, one) for one, other in there)]))
 
 
 def ring(nodes: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -88,7 +88,15 @@ def weather(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None
     ways = between(targets, scene.everybody)
     set_ways(scene, ways, bad)
     yield
+    _tell_met(scene, targets, ways, step.fault)
     set_ways(scene, ways, WHOLE)
+
+
+def _tell_met(scene: Scene, targets: tuple[int, ...], ways: Ways, fault: str) -> None:
+    """Tell how much has met a fault of ways, and on how many of them anything has."""
+    met = [scene.backend.weather_met(source, target) for source, target in ways]
+    on = f"{sum(1 for one in met if one)} of {len(met)} ways"
+    scene.tell("met", NOTE, targets, what=fault, times=sum(met), on=on)
 
 
 def unplug(scene: Scene, targets: tuple[int, ...], step: Step) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,6 +50,30 @@ def test_a_run_that_fails_in_time_is_not_called_too_long(
     told = _failures(tmp_path, 60)
     assert told
     assert not any("longer" in one for one in told)
+
+
+class _Finding(FakeBackend):
+    """It finds out by what it breaks things when it starts."""
+
+    def start(self) -> None:
+        super().start()
+        self.system = "by gates"
+
+
+def test_by_what_things_are_broken_is_written_down_and_told_when_it_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.chaos.conductor.Runner.start", lambda self: None)
+    monkeypatch.setattr(conductor, "_WARM_S", 0.1)
+    folder, notes = RunFolder(tmp_path / "run"), list[object]()
+
+    def progress(what: str, facts: Mapping[str, object]) -> None:
+        if what == "note":
+            notes.append(facts["text"])
+
+    conductor.run(load()["C02"], _Finding(tmp_path), folder, 1, progress)
+    assert folder.read_facts().system == "by gates"
+    assert notes == ["by gates"]
 
 
 def test_copies_of_compacted_topics_are_read_under_the_name_that_the_history_has_for_them() -> None:

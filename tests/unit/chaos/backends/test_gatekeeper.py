@@ -38,6 +38,9 @@ def test_bytes_pass_are_cut_and_are_counted(keeper: Gatekeeper) -> None:
             assert keeper.passed_bytes(1, 2) == 0
             keeper.set(1, 2, WHOLE)
             wait_until(lambda: keeper.passed_bytes(1, 2) == 4, SOON_S, "bytes pass")
+            keeper.set(1, 2, LinkFault(delay_ms=1))
+            line.sendall(b"late")
+            wait_until(lambda: keeper.met_pieces(1, 2) == 1, SOON_S, "a piece meets the delay")
 
 
 def test_gates_for_others_listen_everywhere_and_dial_by_name() -> None:

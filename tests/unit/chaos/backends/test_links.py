@@ -165,6 +165,21 @@ def test_a_delay_is_added_to_each_direction_that_has_it(links: Links, echo: Echo
         assert 0.09 <= time.monotonic() - began_s < SOON_S
 
 
+def test_pieces_are_counted_from_when_a_fault_holds(links: Links, echo: Echo) -> None:
+    with dial(opened(links, echo)) as line:
+        line.sendall(b"x")
+        assert hears(line, 1) == b"X"
+        assert links.met_pieces(1, 2) == 0
+        links.set(1, 2, LinkFault(delay_ms=1))
+        links.set(1, 2, LinkFault(delay_ms=1))
+        for _ in range(2):
+            line.sendall(b"x")
+            assert hears(line, 1) == b"X"
+        assert (links.met_pieces(1, 2), links.met_pieces(2, 1)) == (2, 0)
+        links.set(1, 2, LinkFault(delay_ms=2))
+        assert links.met_pieces(1, 2) == 0
+
+
 def test_delayed_bytes_keep_their_order_whatever_the_dice_say(links: Links, echo: Echo) -> None:
     with dial(opened(links, echo)) as line:
         links.set(1, 2, LinkFault(delay_ms=5, jitter_ms=5, loss_per_mille=20))

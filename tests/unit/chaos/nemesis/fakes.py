@@ -31,7 +31,7 @@ class FakeBackend:
         self.client_links = dict[int, tuple[LinkFault, LinkFault]]()
         self.faults = dict[int, list[str]]()
         self.unplugged = set[int]()
-        # How often each fault of a disk or a clock is met.
+        # How often each fault of a disk, a clock or a way is met.
         self.met = 1
 
     @property
@@ -96,6 +96,9 @@ class FakeBackend:
         self.links[source, target] = fault
         if fault == WHOLE:
             del self.links[source, target]
+
+    def weather_met(self, source: int, target: int) -> int:
+        return self.met if (source, target) in self.links else 0
 
     def set_client_link(self, node: int, to_node: LinkFault, from_node: LinkFault) -> None:
         self.client_links[node] = (to_node, from_node)

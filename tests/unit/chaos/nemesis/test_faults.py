@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import islice
 from math import inf
 from pathlib import Path
@@ -10,6 +11,7 @@ from random import Random
 
 import pytest
 
+from ottla.chaos.checkers.happened import left_undone
 from ottla.chaos.nemesis import scripts
 from ottla.chaos.nemesis.driver import Driver
 from ottla.chaos.nemesis.files import SORTS, cut_short, flip_bit
@@ -21,6 +23,7 @@ from ottla.chaos.nemesis.scene import HEAL, INJECT
 from ottla.chaos.nemesis.table import KINDS
 from ottla.chaos.ports import HarnessError, LinkFault, Means
 from tests.unit.chaos.nemesis.fakes import FakeBackend, FakeScene
+from tests.unit.chaos.story import Story
 
 # Faults that wait in real time by their nature, or need a node that answers.
 NOT_ON_PAPER = {"crowd", "fuzz", "greedy", "clock", "client-resets", "min-isr", "dark"}
@@ -158,8 +161,21 @@ def test_in_a_ring_everybody_reaches_a_majority_and_no_two_the_same(backend: Fak
     assert all((b, a) in cut for a, b in cut)
 
 
-def test_between_is_both_ways() -> None:
-    assert set(between([1], [1, 2])) == {(1, 2), (2, 1)}
+def test_between_is_both_ways_and_each_once() -> None:
+    assert between([1], [1, 2]) == [(1, 2), (2, 1)]
+    assert sorted(between([1, 2], [1, 2])) == [(1, 2), (2, 1)]
+
+
+@pytest.mark.parametrize(("met", "undone"), [(0, ["nodes 1, 2, 3 never met weather"]), (2, [])])
+def test_weather_that_nobody_met_is_told_and_counts_as_not_done(
+    backend: FakeBackend, met: int, undone: list[str]
+) -> None:
+    backend.met = met
+    scene = run(backend, Step(fault="weather", target=Target.ALL))
+    (note,) = (one for one in scene.told if one.fault == "met")
+    ways = 6 if met else 0
+    assert note.facts == {"what": "weather", "times": met * 6, "on": f"{ways} of 6 ways"}
+    assert left_undone(replace(Story().evidence, faults=scene.told)) == undone
 
 
 def test_whom_a_fault_hits(backend: FakeBackend) -> None:
