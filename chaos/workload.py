@@ -66,12 +66,15 @@ class Client(Enum):
     LIBRDKAFKA_MEMBER = "librdkafka member of a group"
     LIBRDKAFKA_TRANSACTOR = "librdkafka producer of transactions"
     OWN_TRANSACTOR = "producer of transactions with our own client"
+    OWN_PREPARER = "producer of transactions with our own client, which others decide"
     LIBRDKAFKA_COMMITTED_READER = "librdkafka consumer of what is committed"
     OWN_COMMITTED_READER = "consumer of what is committed with our own client"
     ADMIN = "admin"
 
 
-TRANSACTORS: Final = frozenset({Client.LIBRDKAFKA_TRANSACTOR, Client.OWN_TRANSACTOR})
+TRANSACTORS: Final = frozenset(
+    {Client.LIBRDKAFKA_TRANSACTOR, Client.OWN_TRANSACTOR, Client.OWN_PREPARER}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

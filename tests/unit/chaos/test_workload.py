@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, product
 
 import pytest
 
-from ottla.chaos.transactions import Fate, transactions
+from ottla.chaos.transactions import Fate, decisions, transactions
 from ottla.chaos.workload import (
     TRANSACTORS,
     Churn,
     Client,
+    ProcessPlan,
     churns,
     plan_for,
     rewinds,
@@ -139,3 +140,14 @@ def test_who_reads_in_transactions_reads_what_it_writes_too() -> None:
     assert plan.groups() == {one.group: one.reads for one in reading}
     assert len(plan.transactional_ids()) == 4
     assert plan.transactional_topics() == {"ledger-a", "ledger-b"}
+
+
+def test_decisions_about_what_is_prepared_repeat_themselves_and_are_of_every_kind() -> None:
+    process = ProcessPlan(name="p", client=Client.OWN_PREPARER, seed="7/p")
+    drawn = list(islice(decisions(process), 400))
+    assert drawn == list(islice(decisions(process), 400))
+    kinds = {(one.is_commit, one.is_by_operator, len(one.waits_s)) for one in drawn}
+    assert kinds == set(product((True, False), (True, False), (1, 2, 3)))
+    long = [one for one in drawn if sum(one.waits_s) > 4]
+    assert 40 < len(long) < 160, "some wait for long, and most do not"
+    assert max(sum(one.waits_s) for one in drawn) < 11
