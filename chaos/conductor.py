@@ -28,7 +28,7 @@ from random import Random
 from typing import Any, Final
 
 from ottla.chaos.clock import NeverHappenedError, let_pass, now_ns, now_s, wait_until
-from ottla.chaos.evidence import FaultEvent, RunFacts, Uses
+from ottla.chaos.evidence import NOT_OFFERED, FaultEvent, RunFacts, Uses
 from ottla.chaos.history import Place
 from ottla.chaos.load import LoadWatch
 from ottla.chaos.machine import machine_facts
@@ -113,7 +113,13 @@ class _Performance:
         self._seed: Final = seed
         self._progress: Final = progress
         self._failures: Final = failures
-        self._plan: Final = plan_for(scenario.workload, seed, backend.nodes, pace=scenario.pace)
+        self._plan: Final = plan_for(
+            scenario.workload,
+            seed,
+            backend.nodes,
+            pace=scenario.pace,
+            can_prepare=Means.PREPARING in backend.means,
+        )
         self._history: Final = folder.open_history()
         self._recorder: Final = Recorder(self._history)
         addresses = {node: backend.bootstrap(node) for node in backend.nodes}
@@ -182,6 +188,9 @@ class _Performance:
     def begin(self) -> None:
         self._write_facts(self._plan.options())
         self._enter("warm-up")
+        if self._plan.left_out:
+            who = ", ".join(self._plan.left_out)
+            self._scene.tell(NOT_OFFERED, NOTE, what=Means.PREPARING.value, left_out=who)
         self._backend.start()
         self._runner.start()
         self._ticker.start()

@@ -52,7 +52,7 @@ _CUT: Final = LinkFault(is_cut=True)
 _MEANS: Final = frozenset(
     {
         Means.KILL, Means.PAUSE, Means.STOP, Means.CLIENT_LINKS, Means.WIPE, Means.UNPLUG,
-        Means.TRACE, Means.DIGEST, Means.OFFLINE,
+        Means.TRACE, Means.DIGEST, Means.OFFLINE, Means.PREPARING,
     }
 )  # fmt: skip
 _GATED: Final = frozenset({Means.LINKS, Means.WEATHER})

@@ -27,12 +27,10 @@ from ottla.chaos.checkers.case import Case
 from ottla.chaos.checkers.findings import Findings, not_judged, ruled
 from ottla.chaos.checkers.ledger import Ledger, Transaction
 from ottla.chaos.checkers.transactions import ends_of, is_due
-from ottla.chaos.evidence import Evidence, Verdict
+from ottla.chaos.evidence import NOT_OFFERED, Evidence, Verdict
 from ottla.chaos.history import Kind, Operation, Place
 
 _ROW: Final = 34
-# What the harness notes if a system has no prepared transactions.
-_NOT_OFFERED: Final = "not offered"
 
 
 def judge_prepared(case: Case) -> Verdict:
@@ -50,8 +48,8 @@ def judge_prepared(case: Case) -> Verdict:
 
 def _why_none(evidence: Evidence) -> str:
     for one in evidence.faults:
-        if one.fault == _NOT_OFFERED:
-            return f"the system has no {one.facts.get('what')}: who prepares was left out"
+        if one.fault == NOT_OFFERED:
+            return f"not offered: {one.facts.get('what')}; left out: {one.facts.get('left_out')}"
     return "no transaction was prepared"
 
 

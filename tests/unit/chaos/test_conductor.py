@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ottla.chaos import conductor
 from ottla.chaos.clock import let_pass
+from ottla.chaos.evidence import NOT_OFFERED
 from ottla.chaos.history import Place
+from ottla.chaos.ports import Means
 from ottla.chaos.run_folder import RunFolder
 from ottla.chaos.scenarios import load
 from tests.unit.chaos.nemesis.fakes import FakeBackend
@@ -49,6 +53,25 @@ def test_a_run_that_fails_in_time_is_not_called_too_long(
     told = _failures(tmp_path, 60)
     assert told
     assert not any("longer" in one for one in told)
+
+
+@pytest.mark.parametrize("offered", [frozenset[Means](), frozenset({Means.PREPARING})])
+def test_what_a_system_has_nothing_for_is_left_out_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offered: frozenset[Means]
+) -> None:
+    monkeypatch.setattr("ottla.chaos.conductor.Runner.start", lambda self: None)
+    monkeypatch.setattr(conductor, "_WARM_S", 0.1)
+    backend, folder, told = FakeBackend(tmp_path), RunFolder(tmp_path / "run"), list[str]()
+    backend.means = offered
+
+    def progress(what: str, facts: Mapping[str, Any]) -> None:
+        if what == "note":
+            told.append(facts["text"])
+
+    conductor.run(load()["C46"], backend, folder, 1, progress)
+    notes = [one for one in folder.read().faults if one.fault == NOT_OFFERED]
+    assert [one.facts["left_out"] for one in notes] == ([] if offered else ["tp1, tp2"])
+    assert bool(told) is bool(notes), "whoever looks on is told, too"
 
 
 def test_copies_of_compacted_topics_are_read_under_the_name_that_the_history_has_for_them() -> None:

@@ -138,7 +138,7 @@ def test_who_reads_in_transactions_reads_what_it_writes_too() -> None:
     reading = [one for one in plan.processes if one.reads]
     assert all(set(one.reads) <= set(one.places) for one in reading)
     assert plan.groups() == {one.group: one.reads for one in reading}
-    assert len(plan.transactional_ids()) == 4
+    assert len(plan.transactional_ids()) == 6
     assert plan.transactional_topics() == {"ledger-a", "ledger-b"}
 
 
@@ -151,3 +151,14 @@ def test_decisions_about_what_is_prepared_repeat_themselves_and_are_of_every_kin
     long = [one for one in drawn if sum(one.waits_s) > 4]
     assert 40 < len(long) < 160, "some wait for long, and most do not"
     assert max(sum(one.waits_s) for one in drawn) < 11
+
+
+def test_who_prepares_is_left_out_and_named_where_nothing_waits_for_a_decision() -> None:
+    whole, least = plan_for("WT", 7, NODES), plan_for("WT", 7, NODES, can_prepare=False)
+    preparers = [one for one in whole.processes if one.client is Client.OWN_PREPARER]
+    assert [one.name for one in preparers] == ["tp1", "tp2"]
+    assert {bool(one.reads) for one in preparers} == {True, False}
+    assert (whole.left_out, least.left_out) == ((), ("tp1", "tp2"))
+    assert list(least.processes) == [one for one in whole.processes if one not in preparers]
+    assert "tp2" not in least.groups()
+    assert plan_for("W1", 7, NODES, can_prepare=False).left_out == ()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ottla.chaos.checkers.judge import judge
-from ottla.chaos.evidence import Ruling
+from ottla.chaos.evidence import NOT_OFFERED, Ruling
 from ottla.chaos.history import Kind
 from tests.unit.chaos.story import Log, broken, rows
 from tests.unit.chaos.tale import THERE, Tale, ends, given
@@ -162,6 +162,6 @@ def test_row_34_says_how_many_there_were_and_who_decided() -> None:
 def test_without_anything_prepared_nothing_is_said_of_it() -> None:
     tale = Tale().begun("t-1").decided("t-1")
     assert 34 in rows(tale, Ruling.NOT_JUDGED)
-    tale.fault("not offered", "note", what="two-phase commit")
+    tale.fault(NOT_OFFERED, "note", what="two phases", left_out="tp1, tp2")
     (told,) = (one.sentence for one in judge(tale.evidence) if one.row == 34)
-    assert told == "the system has no two-phase commit: who prepares was left out"
+    assert told == "not offered: two phases; left out: tp1, tp2"
