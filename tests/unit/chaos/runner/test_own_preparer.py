@@ -27,6 +27,7 @@ from ottla.chaos.workload import Client, ProcessPlan
 from ottla.clients.errors import TransactionUnknownError
 from ottla.clients.producer.prepared import PreparedTransaction
 from ottla.proto.errors import RequestError
+from tests.chaos.mutations import BY_NAME
 from tests.unit.chaos.runner.fake_coordinator import (
     FakeAdmin,
     FakeCoordinator,
@@ -223,6 +224,18 @@ def test_what_nobody_can_decide_at_the_end_leaves_an_operation_that_did_not_succ
     asyncio.run(one.settle(0.0))
     last = one.told()[-1]
     assert (last.begin.function, last.begin.phase, last.kind) == (COMMIT_TXN, "final", Kind.UNKNOWN)
+
+
+@pytest.mark.parametrize("name", ["prepared-times-out", "prepared-not-kept"])
+def test_a_node_that_does_not_keep_what_is_prepared_is_found_by_row_34(
+    coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    mutation = BY_NAME[name]
+    mutation.undo(monkeypatch)
+    one = preparer(coordinator)
+    one.live_and_settle()
+    broken = [row for row, ruling in one.rulings().items() if ruling is Ruling.BROKEN]
+    assert mutation.found_by(broken) == [34]
 
 
 # ── The fake itself ───────────────────────────────────────────────────────────────────────────
