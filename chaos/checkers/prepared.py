@@ -20,10 +20,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
 from ottla.chaos.checkers.case import Case
+from ottla.chaos.checkers.faults import NEVER_NS, spans_of, troubled
 from ottla.chaos.checkers.findings import Findings, not_judged, ruled
 from ottla.chaos.checkers.ledger import Ledger, Transaction
 from ottla.chaos.checkers.transactions import ends_of, is_due
@@ -43,7 +45,7 @@ def judge_prepared(case: Case) -> Verdict:
     _look_at_successors(case.ledger, prepared, found)
     _look_at_readers(case, prepared, found)
     _look_at_finals(case, prepared, found)
-    return ruled(_ROW, found, said=_said(prepared))
+    return ruled(_ROW, found, said=_said(case.evidence, prepared))
 
 
 def _why_none(evidence: Evidence) -> str:
@@ -53,18 +55,29 @@ def _why_none(evidence: Evidence) -> str:
     return "no transaction was prepared"
 
 
-def _said(prepared: dict[str, Transaction]) -> str:
+def _said(evidence: Evidence, prepared: Mapping[str, Transaction]) -> str:
+    """Return how many there were, how many of them in bad times, and who has decided."""
+    bad = troubled(spans_of(evidence.faults))
+    count = sum(1 for one in prepared.values() if _waited_in(one, bad))
     by = Counter(
         end.begin.process for one in prepared.values() for end in one.ends if end.kind is Kind.OK
     )
-    told = ", ".join(f"{count} by {process}" for process, count in sorted(by.items()))
-    return f"{len(prepared)} were prepared; decided: {told or 'none for certain'}"
+    told = ", ".join(f"{times} by {process}" for process, times in sorted(by.items()))
+    waited = f"{len(prepared)} were prepared, {count} of them while something was broken"
+    return f"{waited}; decided: {told or 'none for certain'}"
+
+
+def _waited_in(one: Transaction, times: Sequence[tuple[int, int]]) -> bool:
+    since_ns = NEVER_NS if one.prepared is None else one.prepared.begin.t_ns
+    return any(begin < one.decided_ns and since_ns < end for begin, end in times)
 
 
 # ── Who comes back ────────────────────────────────────────────────────────────────────────────
 
 
-def _look_at_successors(ledger: Ledger, prepared: dict[str, Transaction], found: Findings) -> None:
+def _look_at_successors(
+    ledger: Ledger, prepared: Mapping[str, Transaction], found: Findings
+) -> None:
     by_given_name = {one.name_given: one for one in prepared.values()}
     for look in ledger.looks:
         assert look.end is not None, "it was told something"
@@ -110,7 +123,7 @@ class _Waiting:
         return next(one for _, one in self._lying[:count] if one.decided_ns > moment_ns)
 
 
-def _look_at_readers(case: Case, prepared: dict[str, Transaction], found: Findings) -> None:
+def _look_at_readers(case: Case, prepared: Mapping[str, Transaction], found: Findings) -> None:
     first = defaultdict[Place, dict[str, int]](dict)
     for one in prepared.values():
         for send in one.sends:
@@ -138,7 +151,7 @@ def _look_at_readers(case: Case, prepared: dict[str, Transaction], found: Findin
 # ── What is there at the end ──────────────────────────────────────────────────────────────────
 
 
-def _look_at_finals(case: Case, prepared: dict[str, Transaction], found: Findings) -> None:
+def _look_at_finals(case: Case, prepared: Mapping[str, Transaction], found: Findings) -> None:
     ledger, ends = case.ledger, ends_of(case)
     for one in prepared.values():
         # What a client was told to be committed is a matter of row 31.

@@ -154,9 +154,11 @@ def test_what_nobody_can_decide_at_the_end_breaks_row_33() -> None:
 
 
 def test_row_34_says_how_many_there_were_and_who_decided() -> None:
-    tale = waiting().decided("t-1", by=OPERATOR)
+    tale = waiting().fault("kill", "inject", 1).decided("t-1", by=OPERATOR)
+    tale.begun("t-2", at=2).fault("kill", "heal", 1).prepared("t-2")
     (told,) = (one.sentence for one in judge(tale.evidence) if one.row == 34)
-    assert told == "1 were prepared; decided: 1 by t.operator"
+    count = "2 were prepared, 1 of them while something was broken"
+    assert told == f"{count}; decided: 1 by t.operator"
 
 
 def test_without_anything_prepared_nothing_is_said_of_it() -> None:
