@@ -24,7 +24,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from ottla.chaos.clock import now_s
 from ottla.chaos.history import Kind
 from ottla.chaos.runner.own_transactor import OwnTransactor, closed
 from ottla.chaos.runner.pace import Pace, nothing_for
@@ -39,6 +38,7 @@ from ottla.proto.errors import OttlaError
 
 FINAL: Final = "final"
 _STEP_S: Final = 3.0
+_BLOCK_MS: Final = 5_000
 _OPERATOR_S: Final = 6.0
 _PAUSE_S: Final = 0.2
 T = TypeVar("T")
@@ -74,7 +74,9 @@ class OwnPreparer(OwnTransactor):
         self._is_settled = False
 
     def _new(self) -> AsyncProducer:
-        return AsyncProducer({**self._options(), "transaction.two.phase.commit.enable": True})
+        # Nobody to be reached: that is told soon, and another one tries.
+        told = {"transaction.two.phase.commit.enable": True, "max.block.ms": _BLOCK_MS}
+        return AsyncProducer({**self._options(), **told})
 
     def _new_admin(self) -> AsyncAdmin:
         return AsyncAdmin(
@@ -201,33 +203,33 @@ class OwnPreparer(OwnTransactor):
         """Decide what is left, when the writers have stopped and everything is mended (Q2)."""
         if self._is_settled:
             return
-        self._is_settled, end_s, waiting = True, now_s() + deadline_s, self._waiting
+        self._is_settled, waiting = True, self._waiting
         producer = self._new()
         index = self._notes.begin_keep(is_waiting=waiting is not None, by=FINAL, phase=FINAL)
         try:
-            found = await _insist(
-                lambda: producer.init_transactions(_STEP_S, keep_prepared=True), end_s
-            )
-            self._notes.kept(index, None if found is None else str(found))
-            if found is not None:
-                is_prepared = waiting is not None and found == waiting.prepared
-                is_commit = is_prepared and waiting is not None and waiting.is_commit
-                index = self._notes.begin_end(commit=is_commit, by=FINAL, phase=FINAL)
-                end = producer.commit if is_commit else producer.abort
-                await _insist(lambda: end(_STEP_S), end_s)
-                self._notes.end(index, Kind.OK)
-        except OttlaError as error:
-            self._notes.end(index, Kind.UNKNOWN, type(error).__name__)
+            async with asyncio.timeout(deadline_s):
+                found = await _insist(
+                    lambda: producer.init_transactions(_STEP_S, keep_prepared=True)
+                )
+                self._notes.kept(index, None if found is None else str(found))
+                if found is not None:
+                    is_commit = False
+                    if waiting is not None and found == waiting.prepared:
+                        is_commit = waiting.is_commit
+                    index = self._notes.begin_end(commit=is_commit, by=FINAL, phase=FINAL)
+                    end = producer.commit if is_commit else producer.abort
+                    await _insist(lambda: end(_STEP_S))
+                    self._notes.end(index, Kind.OK)
+        except TimeoutError:
+            self._notes.end(index, Kind.UNKNOWN, TimeoutError.__name__)
         finally:
             await closed(producer.close(0))
 
 
-async def _insist(step: Callable[[], Awaitable[T]], end_s: float) -> T:
-    """Do a step until it succeeds; raise why it did not when the time is up."""
+async def _insist(step: Callable[[], Awaitable[T]]) -> T:
+    """Do a step until it succeeds; whoever waits has a deadline."""
     while True:
         try:
             return await step()
         except OttlaError:
-            if now_s() > end_s:
-                raise
             await asyncio.sleep(_PAUSE_S)

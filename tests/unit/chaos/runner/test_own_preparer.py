@@ -221,7 +221,7 @@ def test_what_nobody_can_decide_at_the_end_leaves_an_operation_that_did_not_succ
     one = preparer(coordinator, enough=1)
     asyncio.run(one.live())
     monkeypatch.setattr(FakeProducer, "commit", no_answer)
-    asyncio.run(one.settle(0.0))
+    asyncio.run(one.settle(0.05))
     last = one.told()[-1]
     assert (last.begin.function, last.begin.phase, last.kind) == (COMMIT_TXN, "final", Kind.UNKNOWN)
 
