@@ -28,7 +28,7 @@ from random import Random
 from typing import Any, Final
 
 from ottla.chaos.clock import NeverHappenedError, let_pass, now_ns, now_s, wait_until
-from ottla.chaos.evidence import FaultEvent, RunFacts, Uses
+from ottla.chaos.evidence import NOT_OFFERED, FaultEvent, RunFacts, Uses
 from ottla.chaos.history import Place
 from ottla.chaos.load import LoadWatch
 from ottla.chaos.machine import machine_facts
@@ -113,14 +113,20 @@ class _Performance:
         self._seed: Final = seed
         self._progress: Final = progress
         self._failures: Final = failures
-        self._plan: Final = plan_for(scenario.workload, seed, backend.nodes, pace=scenario.pace)
+        self._plan: Final = plan_for(
+            scenario.workload,
+            seed,
+            backend.nodes,
+            pace=scenario.pace,
+            can_prepare=Means.PREPARING in backend.means,
+        )
         self._history: Final = folder.open_history()
         self._recorder: Final = Recorder(self._history)
         addresses = {node: backend.bootstrap(node) for node in backend.nodes}
         self._runner: Final = Runner(addresses, self._plan, self._recorder)
         topics = [topic.name for topic in self._plan.topics]
         dice, groups = Random(f"{seed}/nemesis"), self._plan.groups()
-        ids = self._plan.transactional_ids()
+        ids = tuple(self._plan.transactors())
         self._scene: Final = Scene(backend, topics, dice, self._tell, groups, ids)
         self._driver: Final = Driver(self._scene)
         self._open: Final = list[FaultEvent]()
@@ -182,6 +188,9 @@ class _Performance:
     def begin(self) -> None:
         self._write_facts(self._plan.options())
         self._enter("warm-up")
+        if self._plan.left_out:
+            who = ", ".join(self._plan.left_out)
+            self._scene.tell(NOT_OFFERED, NOTE, what=Means.PREPARING.value, left_out=who)
         self._backend.start()
         # By what it breaks things it may know only now.
         self._write_facts(self._plan.options())
@@ -233,7 +242,7 @@ class _Performance:
                 self._driver.run(scenario.steps)
                 end_s = now_s() + scenario.mix_s
                 if scenario.mix_s:
-                    has_ids = bool(self._plan.transactional_ids())
+                    has_ids = bool(self._plan.transactors())
                     mixed = rounds(self._seed, self._backend.means, has_transactions=has_ids)
                     self._driver.run_rounds(mixed, end_s)
             finally:

@@ -12,10 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ottla.chaos.history import Event, Place
 from ottla.chaos.limits import ScenarioLimits
+
+# A note: the system has nothing for some clients of the workload, which were left out.
+NOT_OFFERED: Final = "not offered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

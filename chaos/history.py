@@ -15,6 +15,10 @@ member of a group does has the group as its value.
 
 A transaction is several operations with its name: `begin-txn`, sends, polls, and `commit-txn` if it
 was ever asked to be committed, which is `OK` if it is committed, and `FAIL` if it surely is not.
+One that was prepared has `prepare-txn`, with the name that was given out for it as its value. Then
+somebody else decides, maybe several times until it is known: the process of `commit-txn` and
+`abort-txn` says who. `keep-txn` is a successor that holds the id and keeps what is open; it has as
+its value what it found, and as its transaction what should be there.
 
 Not here: who writes it (`runner/`), what errors mean (`outcomes.py`), what follows (`checkers/`).
 
@@ -77,7 +81,7 @@ class Event:
     process: str
     kind: Kind
     # send, poll, assign, subscribe, owns, commit, committed, leave, crash, admin; of transactions
-    # begin-txn, commit-txn, abort-txn, late-end, hold.
+    # begin-txn, prepare-txn, keep-txn, commit-txn, abort-txn, late-end, hold.
     function: str
     place: Place | None = None
     value: str | None = None

@@ -47,6 +47,7 @@ class Means(Enum):
     MEMORY = "a limit of memory of a node"
     TWIN = "a second process that says it is the same node"
     UNCLEAN = "leaders that may lack what was acknowledged"
+    PREPARING = "transactions that are prepared, and decided by somebody else"
 
 
 # Those by which a node can be looked into: what they tell is evidence.

@@ -14,7 +14,7 @@ do, however long each takes.
 | W4   | the same two topics; librdkafka, idempotent, retrying; consumers of both kinds |
 | W5   | topics made, grown, changed and deleted, some again under the same name |
 | WC   | a compacted topic with few keys |
-| WT   | two topics that are written in transactions; some also read there, and commit offsets |
+| WT   | two topics, written in transactions; some read in them, some prepare for others to end |
 
 Names are joined by `+`.
 
@@ -66,12 +66,15 @@ class Client(Enum):
     LIBRDKAFKA_MEMBER = "librdkafka member of a group"
     LIBRDKAFKA_TRANSACTOR = "librdkafka producer of transactions"
     OWN_TRANSACTOR = "producer of transactions with our own client"
+    OWN_PREPARER = "producer of transactions with our own client, which others decide"
     LIBRDKAFKA_COMMITTED_READER = "librdkafka consumer of what is committed"
     OWN_COMMITTED_READER = "consumer of what is committed with our own client"
     ADMIN = "admin"
 
 
-TRANSACTORS: Final = frozenset({Client.LIBRDKAFKA_TRANSACTOR, Client.OWN_TRANSACTOR})
+TRANSACTORS: Final = frozenset(
+    {Client.LIBRDKAFKA_TRANSACTOR, Client.OWN_TRANSACTOR, Client.OWN_PREPARER}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +167,8 @@ class WorkloadPlan:
     nodes: tuple[int, ...]
     topics: tuple[TopicPlan, ...]
     processes: tuple[ProcessPlan, ...] = field(default=())
+    # Processes of these workloads that the system has nothing for.
+    left_out: tuple[str, ...] = ()
 
     def options(self) -> dict[str, dict[str, str]]:
         return {topic.name: dict(topic.options) for topic in self.topics}
@@ -171,9 +176,6 @@ class WorkloadPlan:
     def groups(self) -> dict[str, tuple[Place, ...]]:
         """Return every group, and what it reads."""
         return {one.group: one.reads or one.places for one in self.processes if one.group}
-
-    def transactional_ids(self) -> tuple[str, ...]:
-        return tuple(one.name for one in self.processes if one.client in TRANSACTORS)
 
     def transactors(self) -> dict[str, str]:
         """Return by transactional id what kind of client writes under it."""
@@ -189,10 +191,18 @@ class WorkloadPlan:
         return frozenset(place.topic for one in writers for place in one.places)
 
 
-def plan_for(name: str, seed: int, nodes: Sequence[int], *, pace: float = 1.0) -> WorkloadPlan:
+def plan_for(
+    name: str,
+    seed: int,
+    nodes: Sequence[int],
+    *,
+    pace: float = 1.0,
+    can_prepare: bool = True,
+) -> WorkloadPlan:
     """Return the plan of a workload, or of several joined by `+`.
 
-    A run of hours has a pace below 1: its history is read into memory to be judged.
+    A run of hours has a pace below 1: its history is read into memory to be judged. Who prepares
+    transactions is left out where the system has none that wait for a decision.
     """
     parts = name.split("+")
     unknown = [part for part in parts if part not in _MAKERS]
@@ -205,12 +215,16 @@ def plan_for(name: str, seed: int, nodes: Sequence[int], *, pace: float = 1.0) -
         made_topics, made_processes = _MAKERS[part](part, seed, tuple(nodes))
         topics |= {topic.name: topic for topic in made_topics}
         processes += made_processes
+    left_out = [one for one in processes if one.client is Client.OWN_PREPARER and not can_prepare]
     return WorkloadPlan(
         name=name,
         seed=seed,
         nodes=tuple(nodes),
         topics=tuple(topics.values()),
-        processes=tuple(replace(one, per_s=one.per_s * pace) for one in processes),
+        processes=tuple(
+            replace(one, per_s=one.per_s * pace) for one in processes if one not in left_out
+        ),
+        left_out=tuple(one.name for one in left_out),
     )
 
 
@@ -466,11 +480,14 @@ def _wt(name: str, seed: int, nodes: tuple[int, ...]) -> _Made:
     # Each reads what it and the other write, so that they could read in a circle.
     first = {**writing, "reads": topics[0].places + topics[1].places[:1], "group": "tx1"}
     second = {**writing, "reads": topics[1].places + topics[0].places[:1], "group": "tx2"}
+    third = {**writing, "reads": topics[0].places, "group": "tp2"}
     return topics, [
         one("tk1", Client.LIBRDKAFKA_TRANSACTOR, 2.0, **writing),
         one("to1", Client.OWN_TRANSACTOR, 2.0, **writing),
         one("tx1", Client.LIBRDKAFKA_TRANSACTOR, 1.5, **first),
         one("tx2", Client.OWN_TRANSACTOR, 1.5, **second),
+        one("tp1", Client.OWN_PREPARER, 1.5, **writing),
+        one("tp2", Client.OWN_PREPARER, 1.0, **third),
         one("tr1", Client.LIBRDKAFKA_COMMITTED_READER, 3.0),
         one("tr2", Client.OWN_COMMITTED_READER, 3.0),
     ]

@@ -56,7 +56,7 @@ _TRIED_S: Final = 120
 _MEANS: Final = frozenset(
     {
         Means.KILL, Means.PAUSE, Means.STOP, Means.CLIENT_LINKS, Means.WIPE, Means.UNPLUG,
-        Means.TRACE, Means.DIGEST, Means.OFFLINE,
+        Means.TRACE, Means.DIGEST, Means.OFFLINE, Means.PREPARING,
     }
 )  # fmt: skip
 _ILL: Final = frozenset({Means.LINKS, Means.WEATHER})

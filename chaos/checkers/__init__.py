@@ -31,7 +31,12 @@ may be gone
 
 binding
     A transaction that is committed, as its client was told; also one of which nobody knows what
-    became, and any record of which a reader of committed records was shown.
+    became, and any record of which a reader of committed records was shown. If several have asked
+    for the same, it is committed if one of them was told so, and unknown if one of them was not
+    told.
+prepared
+    A transaction of which all is written, and which its client has named to whoever decides. It is
+    asked for from when somebody first asked to commit or abort it, and did not surely fail.
 
 acks=1 promises that the leader has it: an offset that was acknowledged so may get another value
 when the leader changes, so such acknowledgements say nothing about offsets. acks=0 promises
@@ -126,7 +131,12 @@ V: the run is not valid. Counted: it happened, it is told, and it is allowed.
                           transaction with its offsets has left it, or so it is at the end.  V
 33  txn-standstill        When everything is mended and time-outs are over, the last stable offset
                           of a partition is below its high watermark, or a transactional id cannot
-                          be held by a new producer.  V
+                          be held by a new producer, or what is left prepared cannot be decided.  V
+34  prepared-not-kept     A transaction was prepared, and before a decision was asked for a
+                          successor that was to keep it did not find it, or a reader of committed
+                          records was shown what lies behind a record of it. Or it was to be
+                          committed and never to be aborted, and is not among what is committed at
+                          the end. Or it was found open after its decision was acknowledged.  V
 40  limits                The scenario has limits of its own (`ottla.chaos.limits`), and something
                           is above one: writes refused or unknown, an outage, changes of in-sync
                           sets, elections, memory.  V; counted if it took at most three times as
@@ -151,6 +161,6 @@ A scenario may tolerate rows: then they are counted. A test of the judge names r
 then the run passes if at least one of these is broken, and no other; if it names rows 3 or 4, one
 of those two.
 
-After the example of jepsen.tests.kafka and its anomalies; rows 5, 11 to 20, 24 to 27 and 31 to 33
+After the example of jepsen.tests.kafka and its anomalies; rows 5, 11 to 20, 24 to 27 and 31 to 34
 ask for more.
 """

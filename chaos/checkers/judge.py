@@ -29,6 +29,7 @@ from ottla.chaos.checkers.leading import judge_leading
 from ottla.chaos.checkers.ledger import COMMIT
 from ottla.chaos.checkers.limits import judge_limits
 from ottla.chaos.checkers.order import judge_order
+from ottla.chaos.checkers.prepared import judge_prepared
 from ottla.chaos.checkers.rows import ROWS
 from ottla.chaos.checkers.shape import judge_shape
 from ottla.chaos.checkers.traced import Traced
@@ -72,6 +73,7 @@ def _verdicts(case: Case, traced: Traced | None) -> Iterator[Verdict]:
     yield from judge_leading(case, traced)
     yield from judge_groups(case)
     yield from judge_transactions(case)
+    yield judge_prepared(case)
     yield from judge_health(case)
     yield judge_limits(case, traced)
 

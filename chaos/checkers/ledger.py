@@ -5,7 +5,10 @@ that, or if the client was told that it is not. Everything else is unknown: then
 there, or nothing. It is *binding* if it is committed, or if it is unknown and a reader of committed
 records was shown any of it: from then on all of it has to be there.
 
-Not here: verdicts (`transactions.py`), the records themselves (`case.py`).
+What is prepared is decided by others, who may have to ask more than once. All of them ask for the
+same, so what any of them was told counts: committed rather than unknown, unknown rather than not.
+
+Not here: verdicts (`transactions.py`, `prepared.py`), the records themselves (`case.py`).
 
 L1  only what was shown to readers of committed records counts as shown here: in the log there is
     also what was aborted
@@ -18,13 +21,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ottla.chaos.checkers.sends import Send
+from ottla.chaos.checkers.sends import NEVER_NS, Send
 from ottla.chaos.evidence import FinalRead
 from ottla.chaos.history import Event, Kind, Operation, Place, Shown
 
 COMMITTED: Final = "committed"
 _BEGIN: Final = "begin-txn"
 COMMIT: Final = "commit-txn"
+_ABORT: Final = "abort-txn"
+_PREPARE: Final = "prepare-txn"
+_KEEP: Final = "keep-txn"
+# Of what several were told about one thing, the first of these counts.
+_SUREST: Final = (Kind.OK, Kind.UNKNOWN, Kind.FAIL)
 # After these a reader is elsewhere.
 _RESETS: Final = frozenset({"assign", "subscribe", "seek", "crash"})
 
@@ -39,7 +47,7 @@ class Transaction:
     group: str | None = None
     # OK: committed. FAIL: surely not.
     kind: Kind = Kind.FAIL
-    # When it was asked to be committed, and by which event; None: never.
+    # When it was first asked to be committed, and by which event; None: never.
     asked_ns: int | None = None
     asked: int = -1
     sends: list[Send] = field(default_factory=list)
@@ -48,6 +56,37 @@ class Transaction:
     # Where it began to read, and the offsets that are part of it.
     began: Mapping[Place, int] = field(default_factory=dict)
     ended: Mapping[Place, int] = field(default_factory=dict)
+    # The operation by which it was prepared; None: it was not.
+    prepared: Operation | None = None
+    # All that asked for its end, in the order in which they began.
+    ends: list[Operation] = field(default_factory=list)
+
+    @property
+    def name_given(self) -> str | None:
+        """Return the name by which others can decide it."""
+        end = None if self.prepared is None else self.prepared.end
+        return None if end is None else end.value
+
+    def take_end(self, one: Operation) -> None:
+        """Take that somebody asked for its end."""
+        self.ends.append(one)
+        if one.begin.function != COMMIT:
+            return
+        if self.asked_ns is None:
+            self.asked_ns, self.asked = one.begin.t_ns, one.index
+        self.kind = min(self.kind, one.kind, key=_SUREST.index)
+        self.ended = dict(one.begin.offsets) or self.ended
+
+    @property
+    def decided_ns(self) -> int:
+        """Return from when on it may be decided: somebody asked, and did not surely fail."""
+        may_have = (one.begin.t_ns for one in self.ends if one.kind is not Kind.FAIL)
+        return min(may_have, default=NEVER_NS)
+
+    @property
+    def is_only_to_commit(self) -> bool:
+        """Whether somebody asked for a commit, and nobody for anything else."""
+        return {one.begin.function for one in self.ends} == {COMMIT}
 
 
 class Passage(NamedTuple):
@@ -87,6 +126,10 @@ class Ledger:
         self.writer: Final = {
             send.value: one for one in self.transactions.values() for send in one.sends
         }
+        # Successors that were told what is open under their id.
+        self.looks: Final = [
+            one for one in operations if one.begin.function == _KEEP and one.kind is Kind.OK
+        ]
         self.polls: Final = [one for one in events if one.is_committed or one.function in _RESETS]
         # By partition and turn.
         self.finals: Final = {
@@ -162,9 +205,10 @@ def _transactions_in(
         known = found.setdefault(name, Transaction(name, one.index))
         if begin.function == _BEGIN:
             known.group, known.began = begin.value, dict(begin.offsets)
-        elif begin.function == COMMIT:
-            known.kind, known.asked_ns, known.asked = one.kind, begin.t_ns, one.index
-            known.ended = dict(begin.offsets)
+        elif begin.function in (COMMIT, _ABORT):
+            known.take_end(one)
+        elif begin.function == _PREPARE and one.kind is Kind.OK:
+            known.prepared = one
         elif begin.function == "poll" and end is not None:
             known.reads += [(end.index, shown) for shown in end.shown]
     by_name = defaultdict[str, list[Send]](list)

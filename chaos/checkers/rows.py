@@ -51,6 +51,9 @@ ROWS: Final = {
     31: Row("txn-lost", "A transaction that is committed is read."),
     32: Row("txn-offsets", "Offsets of a transaction count if its records do, and only then."),
     33: Row("txn-standstill", "Every transaction is decided, and readers of the committed go on."),
+    34: Row(
+        "prepared-not-kept", "What is prepared waits for its decision, whoever dies meanwhile."
+    ),
     # Of single scenarios; the numbers before it are for what all of them are judged by.
     40: Row("limits", "What this scenario may cost, it does not exceed."),
 }

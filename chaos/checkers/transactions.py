@@ -6,7 +6,7 @@ order in this partition and in the other in that one. So a circle in which someb
 before somebody else is counted, and one in which everybody has read the other is broken.
 
 Not here: whether records are in the log at all (`keeping.py`), which transactions there were
-(`ledger.py`).
+(`ledger.py`), whether what is prepared waits (`prepared.py`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from ottla.chaos.checkers.findings import Findings, not_judged, ruled
 from ottla.chaos.checkers.ledger import Ledger, Transaction
 from ottla.chaos.checkers.sends import Send
 from ottla.chaos.evidence import FinalRead, Verdict
-from ottla.chaos.history import Kind, Place
+from ottla.chaos.history import Kind, Operation, Place
 
 _ROWS: Final = (22, 28, 29, 30, 31, 32, 33)
 _NONE: Final = "there are no transactions"
+_DECIDING: Final = ("keep-txn", "commit-txn", "abort-txn")
 _UNREAD: Final = "what is committed was not read at the end"
 
 
@@ -76,7 +77,7 @@ def _look_at_passages(case: Case, ledger: Ledger, torn: Findings, lost: Findings
 
 
 def _look_at_finals(case: Case, ledger: Ledger, torn: Findings, lost: Findings) -> None:
-    ends = _ends(case)
+    ends = ends_of(case)
     values = {
         key: {one.value for one in read.records if one.value is not None}
         for key, read in ledger.finals.items()
@@ -89,13 +90,13 @@ def _look_at_finals(case: Case, ledger: Ledger, torn: Findings, lost: Findings) 
             for turn in turns:
                 key = send.place, turn
                 read = ledger.finals.get(key)
-                if read is None or send.value in values[key] or not _is_due(case, read, send, ends):
+                if read is None or send.value in values[key] or not is_due(case, read, send, ends):
                     continue
                 told = f"{send.value} of {send.place} is not among what is committed, turn {turn}"
                 _add_missing(ledger, send, told, torn, lost)
 
 
-def _is_due(case: Case, read: FinalRead, send: Send, ends: Mapping[tuple[Place, int], int]) -> bool:
+def is_due(case: Case, read: FinalRead, send: Send, ends: Mapping[tuple[Place, int], int]) -> bool:
     """Whether a read of what is committed has gone past where a record should be."""
     offset = case.position(send)
     if offset is None:
@@ -104,7 +105,7 @@ def _is_due(case: Case, read: FinalRead, send: Send, ends: Mapping[tuple[Place, 
     return read.start_offset <= offset < read.high_watermark
 
 
-def _ends(case: Case) -> dict[tuple[Place, int], int]:
+def ends_of(case: Case) -> dict[tuple[Place, int], int]:
     """Return where the logs ended, but for markers.
 
     What is committed is read first. Then every id is held anew, which may write markers behind it.
@@ -256,14 +257,21 @@ def _look_at_the_end(
 # ── 33: nobody waits for ever ─────────────────────────────────────────────────────────────────
 
 
+def _is_last_decision(one: Operation) -> bool:
+    return one.begin.function in _DECIDING and one.begin.phase == "final"
+
+
 def _standstill(case: Case, ledger: Ledger) -> Verdict:
     """Row 33: at the end, everything is decided, and every transactional id can be held."""
-    found, ends = Findings(), _ends(case)
+    found, ends = Findings(), ends_of(case)
     for one in case.operations:
         is_last = one.begin.function == "hold" and one.begin.phase == "final"
         if is_last and one.kind is not Kind.OK:
             why = None if one.end is None else one.end.error
             found.add(f"nobody can hold {one.begin.value} at the end: {why}", one.index)
+        if _is_last_decision(one) and one.kind is not Kind.OK:
+            what = one.begin.transaction or "what may be prepared"
+            found.add(f"{one.begin.function} of {what} came to nothing at the end", one.index)
     for (place, turn), read in sorted(ledger.finals.items()):
         end = ends.get((place, turn), -1)
         if read.high_watermark < end:

@@ -90,27 +90,30 @@ class OwnTransactor:
         finally:
             await self._lines.close()
             if self._consumer is not None:
-                await _close(self._consumer.close())
+                await closed(self._consumer.close())
+
+    def _new(self) -> AsyncProducer:
+        return AsyncProducer({**self._options(), "transaction.timeout.ms": TRANSACTION_MS})
+
+    def _options(self) -> dict[str, object]:
+        return {
+            "bootstrap.servers": self._bootstrap,
+            "client.id": self._plan.name,
+            "transactional.id": self._plan.name,
+            "delivery.timeout.ms": DELIVERY_MS,
+            "request.timeout.ms": 3_000,
+            "metadata.max.age.ms": 5_000,
+            "linger.ms": 1,
+        }
 
     async def _one_life(self, pace: Pace) -> None:
-        producer = AsyncProducer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "client.id": self._plan.name,
-                "transactional.id": self._plan.name,
-                "transaction.timeout.ms": TRANSACTION_MS,
-                "delivery.timeout.ms": DELIVERY_MS,
-                "request.timeout.ms": 3_000,
-                "metadata.max.age.ms": 5_000,
-                "linger.ms": 1,
-            }
-        )
+        producer = self._new()
         self._before = None
         try:
             if await self._holds(producer):
                 await self._work(producer, pace)
         finally:
-            await _close(producer.close(_CLOSE_S))
+            await closed(producer.close(_CLOSE_S))
             self._notes.give_up()
 
     async def _holds(self, producer: AsyncProducer) -> bool:
@@ -148,6 +151,10 @@ class OwnTransactor:
             return await self._abort(producer)
         if not self._notes.is_all_sent:
             return await self._abort(producer)
+        return await self._finish(producer, draw)
+
+    async def _finish(self, producer: AsyncProducer, draw: TransactionDraw) -> bool:
+        """Do what was drawn with a transaction in which all is written."""
         match draw.fate:
             case Fate.LEAVE:
                 return False
@@ -308,7 +315,7 @@ class OwnCommittedReader:
                 await pace.due()
                 await poll_committed(consumer, self._recorder, name)
         finally:
-            await _close(consumer.close())
+            await closed(consumer.close())
 
     async def _begin(self, consumer: AsyncConsumer, pace: Pace) -> None:
         for place in self._plan.places:
@@ -350,7 +357,7 @@ async def poll_committed(
     return {one.place: one.offset + 1 for one in shown}
 
 
-async def _close(closing: Awaitable[None]) -> None:
+async def closed(closing: Awaitable[None]) -> None:
     """Wait a little until something has closed; whether it did is of no importance here."""
     with suppress(TimeoutError, OttlaError):
         async with asyncio.timeout(2 * _CLOSE_S):

@@ -33,6 +33,7 @@ from ottla.chaos.runner.group_reader import read_groups
 from ottla.chaos.runner.holding import hold_ids
 from ottla.chaos.runner.lines import Lines
 from ottla.chaos.runner.own_member import OwnMember
+from ottla.chaos.runner.own_preparer import OwnPreparer
 from ottla.chaos.runner.own_transactor import OwnCommittedReader, OwnTransactor
 from ottla.chaos.runner.raw_consumer import RawConsumer
 from ottla.chaos.runner.raw_member import RawMember
@@ -86,6 +87,7 @@ class Runner:
         self._readers: Final = list[asyncio.Task[None]]()
         self._watch: asyncio.Task[None] | None = None
         self._churns: Final = list[AdminChurn]()
+        self._preparers: Final = list[OwnPreparer]()
         self._foreign: Final = list[ForeignClient]()
         self._failures: Final = list[str]()
 
@@ -179,7 +181,10 @@ class Runner:
                 for place in self.final_places()
                 if place.topic in chosen
             }
-            # First what is committed: it comes to an end when every transaction has.
+            # What is left prepared would wait for ever.
+            for preparer in self._preparers:
+                await preparer.settle(deadline_s)
+            # Then what is committed: it comes to an end when every transaction has.
             ledgers = self._plan.transactional_topics().intersection(chosen)
             decided = await read_partitions(
                 self._addresses,
@@ -188,7 +193,7 @@ class Runner:
                 deadline_s,
                 is_committed=True,
             )
-            ids = self._plan.transactional_ids()
+            ids = tuple(self._plan.transactors())
             await hold_ids(self._addresses, ids, self._recorder, deadline_s)
             await read_groups(self._addresses, self._plan.groups(), self._recorder, deadline_s)
             return [*decided, *await read_partitions(self._addresses, wanted, turn, deadline_s)]
@@ -241,6 +246,10 @@ class Runner:
             case Client.OWN_TRANSACTOR:
                 writer = OwnTransactor(process, self._addresses, self._recorder, over.is_set)
                 tasks.append(self._loop.create_task(writer.live(), name=process.name))
+            case Client.OWN_PREPARER:
+                preparer = OwnPreparer(process, self._addresses, self._recorder, over.is_set)
+                self._preparers.append(preparer)
+                tasks.append(self._loop.create_task(preparer.live(), name=process.name))
             case Client.OWN_COMMITTED_READER:
                 patient = OwnCommittedReader(process, bootstrap, self._recorder, over.is_set)
                 tasks.append(self._loop.create_task(patient.live(), name=process.name))

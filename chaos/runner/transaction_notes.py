@@ -23,6 +23,8 @@ from ottla.chaos.runner.recorder import (
     BEGIN_TXN,
     COMMIT_TXN,
     COMMITTED,
+    KEEP_TXN,
+    PREPARE_TXN,
     SEND,
     Recorder,
 )
@@ -101,11 +103,13 @@ class TransactionNotes:
 
     # -- ends ------------------------------------------------------------------------------------
 
-    def begin_end(self, *, commit: bool) -> int:
+    def begin_end(self, *, commit: bool, by: str | None = None, phase: str = "main") -> int:
+        """Take that somebody, its own producer unless named, asks for the end of this one."""
         moved = {} if self.positions is None else self.reached
         offsets = tuple(sorted(moved.items())) if commit else ()
         function = COMMIT_TXN if commit else ABORT_TXN
-        return self._recorder.begin(self._plan.name, function, **self._facts(), offsets=offsets)
+        facts = {**self._facts(), "offsets": offsets, "phase": phase}
+        return self._recorder.begin(by or self._plan.name, function, **facts)
 
     def end(self, index: int, kind: Kind, error: str | None = None) -> None:
         self._recorder.end(index, kind, error=error)
@@ -114,6 +118,24 @@ class TransactionNotes:
         """Take that the next transaction reads on from here."""
         if self.positions is not None:
             self.positions = dict(self.reached)
+
+    # -- what is prepared ------------------------------------------------------------------------
+
+    def begin_prepare(self) -> int:
+        return self._recorder.begin(self._plan.name, PREPARE_TXN, transaction=self.transaction)
+
+    def prepared(self, index: int, name: str) -> None:
+        """Take the name by which others can decide it."""
+        self._recorder.end(index, Kind.OK, value=name)
+
+    def begin_keep(self, *, is_waiting: bool, by: str | None = None, phase: str = "main") -> int:
+        """Take that a successor asks what is open, and whether it should be this transaction."""
+        transaction = self.transaction if is_waiting else None
+        name = by or self._plan.name
+        return self._recorder.begin(name, KEEP_TXN, transaction=transaction, phase=phase)
+
+    def kept(self, index: int, found: str | None) -> None:
+        self._recorder.end(index, Kind.OK, value=found)
 
     # -- reading ---------------------------------------------------------------------------------
 

@@ -20,7 +20,8 @@ from ottla.node.groups.writing import as_group_error, code_of
 from ottla.node.kafka import leading
 from ottla.node.transactions.ledger import Ledger as TransactionLedger
 from ottla.node.transactions.transaction import Transaction
-from ottla.node.transactions.words import OLD_CLIENT
+from ottla.node.transactions.words import FOR_EVER_MS, OLD_CLIENT, Refused, Told, WriteValue
+from ottla.node.transactions.words import State as TransactionState
 from ottla.proto.errors import ErrorCode, RequestError, StorageError
 from ottla.proto.ids import Offset
 from ottla.replication.log import sync as log_sync
@@ -152,12 +153,40 @@ def keep_the_epoch(patch: Any) -> None:
     patch.setattr(Transaction, "end", end_as_before)
 
 
+# Far below what is drawn for some that are prepared.
+_IMPATIENT_MS: Final = 3_000
+
+
+def time_out_what_is_prepared(patch: Any) -> None:
+    """T5 of transaction.py: what waits for its decision is aborted after a while, as any other."""
+    late = Transaction.time_out
+
+    def time_out(one: Transaction, now_ms: int) -> WriteValue | None:
+        value = one.value
+        waits = value.timeout_ms == FOR_EVER_MS and value.state is TransactionState.ONGOING
+        if waits and one.pending is None and value.started_ms + _IMPATIENT_MS <= now_ms:
+            return WriteValue(one._fenced(now_ms), Told())
+        return late(one, now_ms)
+
+    patch.setattr(Transaction, "time_out", time_out)
+
+
+def abort_what_is_to_be_kept(patch: Any) -> None:
+    """T5 of transaction.py: who comes back to keep what is prepared aborts it."""
+
+    def keep(one: Transaction, wish: Any, now_ms: int, fresh: int | None) -> WriteValue:
+        return WriteValue(one._fenced(now_ms), Refused(ErrorCode.CONCURRENT_TRANSACTIONS))
+
+    patch.setattr(Transaction, "_keep", keep)
+
+
 # What was acknowledged or shown is gone, has changed, or differs between copies.
 _LOSS: Final = frozenset({1, 3, 4, 5, 9, 10, 11, 13, 15, 16})
 # It was acknowledged though too few had it, whether or not it was lost.
 _TOO_EARLY: Final = _LOSS | {12, 19}
 _COMMITS: Final = frozenset({21, 25, 26, 27})
 _TORN: Final = frozenset({22, 28, 30, 31})
+_NOT_KEPT: Final = frozenset({34})
 
 MUTATIONS: Final = (
     Mutation("ack-before-replication", "C02", acknowledge_before_replication, _TOO_EARLY),
@@ -180,5 +209,7 @@ MUTATIONS: Final = (
     Mutation("last-stable-inclusive", "C46", show_the_first_open_record, _TORN),
     Mutation("markers-lost-on-failover", "C46O", forget_markers, _TORN | {32, 33}),
     Mutation("epoch-not-bumped", "C46", keep_the_epoch, _TORN),
+    Mutation("prepared-times-out", "C46", time_out_what_is_prepared, _NOT_KEPT),
+    Mutation("prepared-not-kept", "C46", abort_what_is_to_be_kept, _NOT_KEPT),
 )
 BY_NAME: Final = {one.name: one for one in MUTATIONS}

@@ -24,7 +24,7 @@ from tests.unit.chaos.story import FACTS
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 OPTIONS = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
 DEADLINE_S = 120.0
-ROWS = {22, *range(28, 34)}
+ROWS = {22, *range(28, 35)}
 
 
 def test_producers_of_transactions_leave_a_history_that_can_be_judged(tmp_path: Path) -> None:
@@ -40,9 +40,12 @@ def test_producers_of_transactions_leave_a_history_that_can_be_judged(tmp_path: 
             for one in events()
             if one.kind is not Kind.INVOKE and (one.shown or one.function != "poll")
         )
-        wanted = [(name, "commit-txn") for name in plan.transactional_ids()]
-        wanted += [(name, "poll") for name in ("tr1", "tr2", "tx1", "tx2")]
-        return all(done[one] > 2 for one in wanted) and done["to1", "late-end"] > 0
+        wanted = [(name, "commit-txn") for name in plan.transactors()]
+        wanted += [(name, "poll") for name in ("tr1", "tr2", "tx1", "tx2", "tp2")]
+        wanted += [(name, "prepare-txn") for name in ("tp1", "tp2")]
+        by_operator = done["tp1.operator", "commit-txn"] + done["tp2.operator", "commit-txn"]
+        is_rare = done["to1", "late-end"] > 0 and by_operator > 0
+        return all(done[one] > 2 for one in wanted) and is_rare
 
     with running_cluster(tmp_path, nodes=1, options=OPTIONS) as cluster:
         runner = Runner({1: cluster[1].bootstrap}, plan, Recorder(pen))

@@ -5,6 +5,9 @@ gets its marker in each partition at a later one of its own. What is committed i
 first record of a transaction that has no marker there yet. Producers hear of a decision, or do not;
 one that does not know goes on when everything is marked, as a successor would.
 
+Some transactions are prepared. Their producer dies, successors keep them, and one of these or an
+operator decides, as often as it takes until somebody is told that it is done.
+
 `legal_run(seed)` returns the evidence of such a run; with a `Lie` it is broken in one way.
 """
 
@@ -37,6 +40,10 @@ class Lie(Enum):
     OTHER_MARKER = "other marker"
     # What was decided counts, and not the offsets.
     NO_OFFSETS = "no offsets"
+    # What is prepared is aborted before anybody has decided.
+    TIMES_OUT = "times out"
+    # Who decides what is prepared is told the opposite of what is done.
+    OTHER_DECISION = "decided the other way"
 
 
 class Entry(NamedTuple):
@@ -59,6 +66,13 @@ class Txn:
     unmarked: set[Place] = field(default_factory=set)
     # By partition how it ended there.
     marks: dict[Place, bool] = field(default_factory=dict)
+    # Of one that is prepared: what everybody who decides wants.
+    is_to_commit: bool = True
+
+    @property
+    def given_name(self) -> str:
+        process, _, count = self.name.rpartition("-")
+        return f"7:{count}:{process}"
 
 
 class Bank:
@@ -72,6 +86,8 @@ class Bank:
         self.open: Final = dict[str, Txn]()
         self.stands: Final = {name: dict.fromkeys(PLACES, 0) for name in WRITERS}
         self.deciding: Final = list[Txn]()
+        # As clients know it.
+        self.prepared: Final = dict[str, Txn]()
         self.counts: Final = dict.fromkeys(WRITERS, 0)
         self.positions: Final = {(one, place): 0 for one in READERS for place in PLACES}
         for one, place in self.positions:
@@ -80,7 +96,7 @@ class Bank:
     # -- what may happen ---------------------------------------------------------------------------
 
     def begin(self, process: str) -> None:
-        if any(one.process == process for one in self.deciding):
+        if process in self.prepared or any(one.process == process for one in self.deciding):
             return
         self.counts[process] += 1
         stands = self.stands[process]
@@ -118,6 +134,41 @@ class Bank:
         self._decide(txn, is_commit=is_commit)
         kinds = {"commit": Kind.OK, "unknown": Kind.UNKNOWN, "fenced": Kind.FAIL}
         self.story._event(kinds[how], **facts)
+
+    def prepare(self, txn: Txn) -> None:
+        self.prepared[txn.process] = self.open.pop(txn.process)
+        txn.is_to_commit = self.dice.random() < 0.7
+        facts: dict[str, Any] = {"transaction": txn.name, "value": txn.given_name}
+        self.story.did("prepare-txn", by=txn.process, **facts)
+
+    def come_back(self, txn: Txn) -> None:
+        """A successor keeps what is prepared, and may die again before it decides."""
+        if txn.is_commit is None and self._lies(Lie.TIMES_OUT):
+            self._decide(txn, is_commit=False)
+        found = txn.given_name if txn.is_commit is None else None
+        facts: dict[str, Any] = {"process": txn.process, "function": "keep-txn"}
+        self.story._event(Kind.INVOKE, **facts, transaction=txn.name)
+        self.story._event(Kind.OK, **facts, transaction=txn.name, value=found)
+        if found is None:
+            del self.prepared[txn.process]
+        elif self.dice.random() < 0.5:
+            self.decide(txn, txn.process)
+
+    def decide(self, txn: Txn, by: str) -> None:
+        """Somebody decides what is prepared; the answer, or the question, may get lost."""
+        function = "commit-txn" if txn.is_to_commit else "abort-txn"
+        facts: dict[str, Any] = {"process": by, "function": function, "transaction": txn.name}
+        facts |= {"value": f"g{txn.process}"}
+        facts["offsets"] = tuple(txn.reached.items()) if txn.is_to_commit else ()
+        self.story._event(Kind.INVOKE, **facts)
+        how = self.dice.choice((Kind.OK, Kind.OK, Kind.UNKNOWN, Kind.FAIL))
+        is_taken = how is Kind.OK or (how is Kind.UNKNOWN and self.dice.random() < 0.5)
+        if is_taken and txn.is_commit is None:
+            is_other = self._lies(Lie.OTHER_DECISION)
+            self._decide(txn, is_commit=txn.is_to_commit != is_other)
+        self.story._event(how, **facts)
+        if how is Kind.OK:
+            del self.prepared[txn.process]
 
     def _decide(self, txn: Txn, *, is_commit: bool) -> None:
         txn.is_commit, txn.unmarked = is_commit, set(txn.places)
@@ -169,6 +220,9 @@ class Bank:
     def finish(self) -> Evidence:
         for txn in list(self.open.values()):
             self.end(txn)
+        for txn in list(self.prepared.values()):
+            while txn.process in self.prepared:
+                self.come_back(txn)
         while self.deciding:
             self.mark(self.dice.choice(self.deciding))
         for process, stands in self.stands.items():
@@ -209,15 +263,22 @@ def legal_run(seed: int, lie: Lie | None = None) -> Evidence:
     for _ in range(_PATIENCE):
         process = bank.dice.choice(WRITERS)
         txn = bank.open.get(process)
+        waiting = bank.prepared.get(process)
         roll = bank.dice.random()
         if roll < 0.3:
             bank.poll()
+        elif waiting is not None and roll < 0.4:
+            bank.come_back(waiting)
+        elif waiting is not None and roll < 0.45:
+            bank.decide(waiting, f"{process}.operator")
         elif roll < 0.6 and bank.deciding:
             bank.mark(bank.dice.choice(bank.deciding))
         elif txn is None:
             bank.begin(process)
         elif roll < 0.8:
             bank.read_in(txn)
+        elif roll < 0.87:
+            bank.prepare(txn)
         else:
             bank.end(txn)
     return bank.finish()

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ottla.chaos import conductor
 from ottla.chaos.clock import let_pass
+from ottla.chaos.evidence import NOT_OFFERED
 from ottla.chaos.history import Place
+from ottla.chaos.ports import Means
 from ottla.chaos.run_folder import RunFolder
 from ottla.chaos.scenarios import load
 from tests.unit.chaos.nemesis.fakes import FakeBackend
@@ -74,6 +77,25 @@ def test_by_what_things_are_broken_is_written_down_and_told_when_it_is_known(
     conductor.run(load()["C02"], _Finding(tmp_path), folder, 1, progress)
     assert folder.read_facts().system == "by gates"
     assert notes == ["by gates"]
+
+
+@pytest.mark.parametrize("offered", [frozenset[Means](), frozenset({Means.PREPARING})])
+def test_what_a_system_has_nothing_for_is_left_out_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offered: frozenset[Means]
+) -> None:
+    monkeypatch.setattr("ottla.chaos.conductor.Runner.start", lambda self: None)
+    monkeypatch.setattr(conductor, "_WARM_S", 0.1)
+    backend, folder, told = FakeBackend(tmp_path), RunFolder(tmp_path / "run"), list[str]()
+    backend.means = offered
+
+    def progress(what: str, facts: Mapping[str, Any]) -> None:
+        if what == "note" and facts["text"].startswith(NOT_OFFERED):
+            told.append(facts["text"])
+
+    conductor.run(load()["C46"], backend, folder, 1, progress)
+    notes = [one for one in folder.read().faults if one.fault == NOT_OFFERED]
+    assert [one.facts["left_out"] for one in notes] == ([] if offered else ["tp1, tp2"])
+    assert bool(told) is bool(notes), "whoever looks on is told, too"
 
 
 def test_copies_of_compacted_topics_are_read_under_the_name_that_the_history_has_for_them() -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, product
 
 import pytest
 
-from ottla.chaos.transactions import Fate, transactions
+from ottla.chaos.transactions import Fate, decisions, transactions
 from ottla.chaos.workload import (
     TRANSACTORS,
     Churn,
     Client,
+    ProcessPlan,
     churns,
     plan_for,
     rewinds,
@@ -122,9 +123,8 @@ def test_a_workload_that_is_not_there_is_refused() -> None:
 
 def test_the_judge_is_told_who_was_to_write_in_transactions() -> None:
     plan = plan_for("W1+WT", 7, NODES)
-    assert tuple(plan.transactors()) == plan.transactional_ids()
     assert set(plan.transactors().values()) == {one.value for one in TRANSACTORS}
-    assert plan.transactional_groups() == ("tx1", "tx2")
+    assert plan.transactional_groups() == ("tx1", "tx2", "tp2")
     assert not plan_for("W3", 7, NODES).transactors()
     assert not plan_for("W3", 7, NODES).transactional_groups()
 
@@ -146,5 +146,27 @@ def test_who_reads_in_transactions_reads_what_it_writes_too() -> None:
     reading = [one for one in plan.processes if one.reads]
     assert all(set(one.reads) <= set(one.places) for one in reading)
     assert plan.groups() == {one.group: one.reads for one in reading}
-    assert len(plan.transactional_ids()) == 4
+    assert len(plan.transactors()) == 6
     assert plan.transactional_topics() == {"ledger-a", "ledger-b"}
+
+
+def test_decisions_about_what_is_prepared_repeat_themselves_and_are_of_every_kind() -> None:
+    process = ProcessPlan(name="p", client=Client.OWN_PREPARER, seed="7/p")
+    drawn = list(islice(decisions(process), 400))
+    assert drawn == list(islice(decisions(process), 400))
+    kinds = {(one.is_commit, one.is_by_operator, len(one.waits_s)) for one in drawn}
+    assert kinds == set(product((True, False), (True, False), (1, 2, 3)))
+    long = [one for one in drawn if sum(one.waits_s) > 4]
+    assert 40 < len(long) < 160, "some wait for long, and most do not"
+    assert max(sum(one.waits_s) for one in drawn) < 11
+
+
+def test_who_prepares_is_left_out_and_named_where_nothing_waits_for_a_decision() -> None:
+    whole, least = plan_for("WT", 7, NODES), plan_for("WT", 7, NODES, can_prepare=False)
+    preparers = [one for one in whole.processes if one.client is Client.OWN_PREPARER]
+    assert [one.name for one in preparers] == ["tp1", "tp2"]
+    assert {bool(one.reads) for one in preparers} == {True, False}
+    assert (whole.left_out, least.left_out) == ((), ("tp1", "tp2"))
+    assert list(least.processes) == [one for one in whole.processes if one not in preparers]
+    assert "tp2" not in least.groups()
+    assert plan_for("W1", 7, NODES, can_prepare=False).left_out == ()

@@ -8,7 +8,7 @@ from ottla.chaos.evidence import Ruling
 from tests.unit.chaos.legal_transactions import Lie, legal_run
 from tests.unit.chaos.story import broken, rows
 
-ROWS = {22, 28, 29, 30, 31, 32, 33}
+ROWS = {22, *range(28, 35)}
 SEEDS = range(12)
 # Which rows have to notice, at least one of them. A lie about one moment may do no harm.
 NOTICED = {
@@ -16,6 +16,8 @@ NOTICED = {
     Lie.NO_MARKER: {33},
     Lie.OTHER_MARKER: {22, 28, 31},
     Lie.NO_OFFSETS: {32},
+    Lie.TIMES_OUT: {34},
+    Lie.OTHER_DECISION: {22, 28, 31, 34},
 }
 
 

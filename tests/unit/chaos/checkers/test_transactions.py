@@ -12,70 +12,17 @@ import pytest
 
 from ottla.chaos.checkers.circles import circles_in
 from ottla.chaos.checkers.judge import doubts, outcome
-from ottla.chaos.evidence import FinalRead, Outcome, Record, Ruling
-from ottla.chaos.history import Kind, Place
+from ottla.chaos.evidence import Outcome, Ruling
+from ottla.chaos.history import Kind
 from tests.unit.chaos.story import HERE, Log, Story, broken, counted, rows
+from tests.unit.chaos.tale import THERE, Tale, ends
 
-THERE = Place("t", 1)
 ROWS = {22, 28, 29, 30, 31, 32, 33}
-
-
-class Tale(Story):
-    """A story with transactions: `t-1` has the records `t.0-1` here and `t.1-1` there."""
-
-    def begun(self, name: str, at: int = 0, **more: Any) -> Tale:
-        """Begin it, and write both records."""
-        process, _, count = name.rpartition("-")
-        self.did("begin-txn", by=process, transaction=name, **more)
-        for lane, place in enumerate((HERE, THERE)):
-            value = f"{process}.{lane}-{count}"
-            self.sent(value, at, place=place, transaction=name, is_idempotent=True)
-        return self
-
-    def decided(self, name: str, kind: Kind = Kind.OK, **more: Any) -> Tale:
-        """Ask for it to be committed, and tell what came of that."""
-        process = name.rpartition("-")[0]
-        facts: dict[str, Any] = {"process": process, "function": "commit-txn", **more}
-        self._event(Kind.INVOKE, transaction=name, **facts)
-        self._event(kind, transaction=name, **facts)
-        return self
-
-    def shown(self, log: Log, *, place: Place = HERE, **more: Any) -> Tale:
-        """A reader of committed records is shown these."""
-        self.polled(log, place=place, is_committed=True, **more)
-        return self
-
-    def stands(self, log: Log, *, place: Place = HERE, end: int, turn: int = 1) -> Tale:
-        """What is committed at the end, and up to where everything is decided."""
-        records = tuple(Record(at, value, 0) for at, value in log.items())
-        final = FinalRead(
-            place=place, source="committed", turn=turn, start_offset=0, high_watermark=end,
-            records=records,
-        )  # fmt: skip
-        self.ended(final)
-        return self
-
-    def whole(self, here: Log, there: Log) -> Tale:
-        """Say what is in the log, in which each partition has a marker at its end."""
-        for place, log in ((HERE, here), (THERE, there)):
-            end = max(log, default=-1) + 2
-            self.read({**log, end - 1: None}, place=place, start=0, end=end)
-            self.with_control_records(end - 1)
-        return self
 
 
 def one(kind: Kind = Kind.OK) -> Tale:
     """A transaction whose records are in the log."""
     return Tale().begun("t-1").decided("t-1", kind).whole({0: "t.0-1"}, {0: "t.1-1"})
-
-
-def ends(tale: Tale, here: Log, there: Log) -> Tale:
-    """Say what is committed at the end; everything is decided."""
-    for turn in sorted({final.turn for final in tale.evidence.finals}):
-        for place, log in ((HERE, here), (THERE, there)):
-            end = max(f.high_watermark for f in tale.evidence.finals if f.place == place)
-            tale.stands(log, place=place, end=end, turn=turn)
-    return tale
 
 
 A, B = {0: "t.0-1"}, {0: "t.1-1"}
