@@ -24,8 +24,10 @@ from ottla.replication.log.group_commit import GroupCommit
 from ottla.replication.log.handles import Handles
 from ottla.replication.log.log import Log
 from ottla.replication.log.place import LogPlace, create_log
+from ottla.replication.log.sync_kernel import KernelSyncs
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.disk import DiskFiles
+from ottla.replication.storage.kernel_aio import open_kernel_aio
 from ottla.replication.storage.lmdb_store import LmdbStateStore
 
 EPOCH: Final = LeaderEpoch(0)
@@ -156,11 +158,16 @@ def group_cases(directory: str, size: int, waiters: int) -> tuple[Case, Case]:
             await commit.synced(log.end_offset)
 
     async def produce_all(log: Log) -> float:
-        commit = GroupCommit(log, executor)
+        # As a node does it (`node/wiring.py`).
+        door = open_kernel_aio()
+        kernel = None if door is None else KernelSyncs(door)
+        commit = GroupCommit(log, executor, kernel=kernel)
         start = time.perf_counter()
         await asyncio.gather(*(produce(log, commit) for _ in range(waiters)))
         seconds = time.perf_counter() - start
         await commit.close()
+        if kernel is not None:
+            kernel.close()
         return seconds
 
     def run_log() -> float:

@@ -19,7 +19,7 @@ from ottla.replication.log.log import Log
 from ottla.replication.log.sync_kernel import KernelSyncs
 from ottla.replication.log.sync_threads import SyncThreads
 from ottla.replication.settings import LogSettings
-from ottla.replication.storage.disk import DiskFiles
+from ottla.replication.storage.disk import DiskFile, DiskFiles
 from ottla.replication.storage.failpoints import arm, disarm_all
 from ottla.replication.storage.faults import FaultPlan, FaultRule, FaultyFiles, Power
 from ottla.replication.storage.kernel_aio import KernelAio, open_kernel_aio
@@ -28,7 +28,9 @@ from ottla.replication.storage.unsynced import Style
 from tests.builders import OneLog, append
 from tests.unit.replication.log.test_group_commit import FakePier, settled, waiting_for
 
-_WAIT_S = 10.0
+_WAIT_S = 60.0
+# The door tells of so many at a time.
+_AT_ONCE = 2
 
 
 class FakeDoor:
@@ -61,7 +63,7 @@ class FakeDoor:
     def reap(self, *, waits: bool = False) -> list[tuple[int, int]]:
         if waits and not self.ended and self.orders:
             self.end(self.waited_code)
-        told, self.ended = self.ended, []
+        told, self.ended = self.ended[:_AT_ONCE], self.ended[_AT_ONCE:]
         return told
 
     def close(self) -> None:
@@ -112,6 +114,88 @@ def test_k1_the_kernel_syncs_and_no_thread_does(tmp_path: Path) -> None:
         assert pier.started == 0
 
     assert told_with(tmp_path, story).unsynced.jobs_running == 0
+
+
+def test_k1_all_that_ended_together_are_told_of(tmp_path: Path) -> None:
+    logs = many_logs(tmp_path, 2 * _AT_ONCE + 1)
+    door, pier = FakeDoor(), FakePier()
+
+    async def tell() -> None:
+        kernel = KernelSyncs(door)
+        commits = [GroupCommit(log, pier, kernel=kernel) for log in logs]
+        for log in logs:
+            append(log, b"a")
+        waiters = [await waiting_for(commit, 2) for commit in commits]
+        for _ in logs:
+            door.end()
+        async with asyncio.timeout(_WAIT_S):
+            await asyncio.gather(*waiters)
+        kernel.close()
+
+    asyncio.run(tell())
+
+
+def test_k2_a_bug_in_one_of_several_that_ended_leaves_no_gate_shut(tmp_path: Path) -> None:
+    logs = many_logs(tmp_path, _AT_ONCE)
+    door, pier = FakeDoor(), FakePier()
+
+    async def tell() -> None:
+        kernel = KernelSyncs(door)
+        commits = [GroupCommit(log, pier, kernel=kernel) for log in logs]
+        bugs = list[object]()
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: bugs.append(what))
+        for log in logs:
+            append(log, b"a")
+        # Of the first one nobody can be told what is durable.
+        file = logs[0].active.writer()
+        assert isinstance(file, DiskFile)
+        logs[0].active._writer = _Lost(file.fileno())
+        waiters = [await waiting_for(commit, 2) for commit in commits]
+        for _ in logs:
+            door.end()
+        async with asyncio.timeout(_WAIT_S):
+            with pytest.raises(StorageError, match="a sync was lost"):
+                await waiters[0]
+            await waiters[1]
+        assert len(bugs) == 1
+        assert logs[0].offline is not None
+        assert logs[1].synced_offset == 2
+        kernel.close()
+        file.close()
+
+    asyncio.run(tell())
+
+
+class _Lost(DiskFile):
+    """A file that cannot write down what is durable, and owns no descriptor."""
+
+    def ended(self, error: OSError | None) -> None:
+        raise RuntimeError("nobody knows")
+
+    def close(self) -> None: ...
+
+
+def test_after_the_end_threads_do_it(tmp_path: Path) -> None:
+    log, door, pier = real_log(tmp_path), FakeDoor(), FakePier()
+
+    async def tell() -> None:
+        kernel = KernelSyncs(door)
+        kernel.close()
+        append(log, b"a")
+        waiter = await waiting_for(GroupCommit(log, pier, kernel=kernel), 2)
+        await pier.let_go()
+        await waiter
+
+    asyncio.run(tell())
+
+
+def many_logs(directory: Path, count: int) -> list[Log]:
+    logs = list[Log]()
+    for number in range(count):
+        place = directory / str(number)
+        place.mkdir()
+        logs.append(real_log(place))
+    return logs
 
 
 def test_c1_who_comes_meanwhile_takes_the_next_one(tmp_path: Path) -> None:
@@ -382,17 +466,14 @@ def aio() -> Iterator[KernelAio]:
 
 
 def test_e1_the_real_kernel_syncs_many_logs_at_once(aio: KernelAio, tmp_path: Path) -> None:
-    logs = list[Log]()
-    for number in range(8):
-        place = tmp_path / str(number)
-        place.mkdir()
-        logs.append(real_log(place))
+    # More than one look at what has ended brings, and more than are handed over at once.
+    logs = many_logs(tmp_path, 300)
 
     async def tell() -> None:
         kernel, threads = KernelSyncs(aio), SyncThreads(1)
         commits = [GroupCommit(log, threads, kernel=kernel) for log in logs]
         async with asyncio.timeout(_WAIT_S):
-            for _ in range(20):
+            for _ in range(5):
                 for log in logs:
                     append(log, b"a")
                 await asyncio.gather(
@@ -402,7 +483,7 @@ def test_e1_the_real_kernel_syncs_many_logs_at_once(aio: KernelAio, tmp_path: Pa
                     )
                 )
         for log in logs:
-            assert log.synced_offset == log.end_offset == 21
+            assert log.synced_offset == log.end_offset == 6
             assert log.unsynced.jobs_running == 0
         kernel.close()
         threads.shutdown()
