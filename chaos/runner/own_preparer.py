@@ -39,7 +39,9 @@ from ottla.proto.errors import OttlaError
 FINAL: Final = "final"
 _STEP_S: Final = 3.0
 _BLOCK_MS: Final = 5_000
-_OPERATOR_S: Final = 6.0
+# An operator who soon gives up: of a decision that was asked for, nobody knows what became then.
+_OPERATOR_S: Final = 2.0
+_OPERATOR_MS: Final = 1_500
 _PAUSE_S: Final = 0.2
 T = TypeVar("T")
 
@@ -83,8 +85,8 @@ class OwnPreparer(OwnTransactor):
             {
                 "bootstrap.servers": self._bootstrap,
                 "client.id": self._operator,
-                "request.timeout.ms": 3_000,
-                "default.api.timeout.ms": 3_000,
+                "request.timeout.ms": _OPERATOR_MS,
+                "default.api.timeout.ms": _OPERATOR_MS,
             }
         )
 
@@ -204,8 +206,8 @@ class OwnPreparer(OwnTransactor):
         if self._is_settled:
             return
         self._is_settled, waiting = True, self._waiting
-        producer = self._new()
-        index = self._notes.begin_keep(is_waiting=waiting is not None, by=FINAL, phase=FINAL)
+        producer, by = self._new(), f"{self._plan.name}.{FINAL}"
+        index = self._notes.begin_keep(is_waiting=waiting is not None, by=by, phase=FINAL)
         try:
             async with asyncio.timeout(deadline_s):
                 found = await _insist(
@@ -216,7 +218,7 @@ class OwnPreparer(OwnTransactor):
                     is_commit = False
                     if waiting is not None and found == waiting.prepared:
                         is_commit = waiting.is_commit
-                    index = self._notes.begin_end(commit=is_commit, by=FINAL, phase=FINAL)
+                    index = self._notes.begin_end(commit=is_commit, by=by, phase=FINAL)
                     end = producer.commit if is_commit else producer.abort
                     await _insist(lambda: end(_STEP_S))
                     self._notes.end(index, Kind.OK)

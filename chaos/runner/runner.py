@@ -182,8 +182,7 @@ class Runner:
                 if place.topic in chosen
             }
             # What is left prepared would wait for ever.
-            for preparer in self._preparers:
-                await preparer.settle(deadline_s)
+            await asyncio.gather(*(one.settle(deadline_s) for one in self._preparers))
             # Then what is committed: it comes to an end when every transaction has.
             ledgers = self._plan.transactional_topics().intersection(chosen)
             decided = await read_partitions(

@@ -209,7 +209,7 @@ def test_what_is_left_at_the_end_is_decided_as_it_was_drawn_and_only_once(
     last = [op for op in one.told() if op.begin.phase == "final"]
     wanted = COMMIT_TXN if is_commit else ABORT_TXN
     assert [(op.begin.function, op.kind) for op in last] == [(KEEP_TXN, Kind.OK), (wanted, Kind.OK)]
-    assert {op.begin.process for op in last} == {"final"}
+    assert {op.begin.process for op in last} == {"tp.final"}
     assert [*coordinator.ended.values()] == [is_commit]
 
 
