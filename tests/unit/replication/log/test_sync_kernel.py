@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -17,65 +16,15 @@ from ottla.proto.ids import Offset
 from ottla.replication.log.group_commit import GroupCommit
 from ottla.replication.log.log import Log
 from ottla.replication.log.sync_kernel import KernelSyncs
-from ottla.replication.log.sync_threads import SyncThreads
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.disk import DiskFile, DiskFiles
 from ottla.replication.storage.failpoints import arm, disarm_all
 from ottla.replication.storage.faults import FaultPlan, FaultRule, FaultyFiles, Power
-from ottla.replication.storage.kernel_aio import KernelAio, open_kernel_aio
 from ottla.replication.storage.memory import MemoryStateStore
 from ottla.replication.storage.unsynced import Style
 from tests.builders import OneLog, append
+from tests.unit.replication.log.kernel_door import AT_ONCE, WAIT_S, FakeDoor, many_logs, real_log
 from tests.unit.replication.log.test_group_commit import FakePier, settled, waiting_for
-
-_WAIT_S = 60.0
-# The door tells of so many at a time.
-_AT_ONCE = 2
-
-
-class FakeDoor:
-    """A kernel that ends an order when the test says so, or when somebody waits for it."""
-
-    def __init__(self) -> None:
-        self.eventfd = os.eventfd(0, os.EFD_NONBLOCK)
-        self.is_open = True
-        self.orders: list[tuple[int, int]] = []
-        self.ended: list[tuple[int, int]] = []
-        # What an order ends with that somebody waits for.
-        self.waited_code = 0
-
-    def fileno(self) -> int:
-        return self.eventfd
-
-    def begin(self, fd: int, number: int) -> bool:
-        if self.is_open:
-            self.orders.append((fd, number))
-        return self.is_open
-
-    def end(self, code: int = 0) -> None:
-        _, number = self.orders.pop(0)
-        self.ended.append((number, code))
-        os.eventfd_write(self.eventfd, 1)
-
-    def clear(self) -> None:
-        os.eventfd_read(self.eventfd)
-
-    def reap(self, *, waits: bool = False) -> list[tuple[int, int]]:
-        if waits and not self.ended and self.orders:
-            self.end(self.waited_code)
-        told, self.ended = self.ended[:_AT_ONCE], self.ended[_AT_ONCE:]
-        return told
-
-    def close(self) -> None:
-        os.close(self.eventfd)
-
-
-def real_log(directory: Path) -> Log:
-    """Return a log on the real disk, whose names are durable: one file is all there is to sync."""
-    log = OneLog(LogSettings(), DiskFiles(), root=str(directory)).create()
-    append(log, b"first")
-    log.sync()
-    return log
 
 
 def told_with(
@@ -94,7 +43,7 @@ def tell_on(log: Log, story: Callable[[Log, FakeDoor, FakePier, GroupCommit], ob
         kernel = KernelSyncs(door)
         told = story(log, door, pier, GroupCommit(log, pier, kernel=kernel))
         assert asyncio.iscoroutine(told)
-        async with asyncio.timeout(_WAIT_S):
+        async with asyncio.timeout(WAIT_S):
             await told
         kernel.close()
 
@@ -117,7 +66,7 @@ def test_k1_the_kernel_syncs_and_no_thread_does(tmp_path: Path) -> None:
 
 
 def test_k1_all_that_ended_together_are_told_of(tmp_path: Path) -> None:
-    logs = many_logs(tmp_path, 2 * _AT_ONCE + 1)
+    logs = many_logs(tmp_path, 2 * AT_ONCE + 1)
     door, pier = FakeDoor(), FakePier()
 
     async def tell() -> None:
@@ -128,7 +77,7 @@ def test_k1_all_that_ended_together_are_told_of(tmp_path: Path) -> None:
         waiters = [await waiting_for(commit, 2) for commit in commits]
         for _ in logs:
             door.end()
-        async with asyncio.timeout(_WAIT_S):
+        async with asyncio.timeout(WAIT_S):
             await asyncio.gather(*waiters)
         kernel.close()
 
@@ -136,7 +85,7 @@ def test_k1_all_that_ended_together_are_told_of(tmp_path: Path) -> None:
 
 
 def test_k2_a_bug_in_one_of_several_that_ended_leaves_no_gate_shut(tmp_path: Path) -> None:
-    logs = many_logs(tmp_path, _AT_ONCE)
+    logs = many_logs(tmp_path, AT_ONCE)
     door, pier = FakeDoor(), FakePier()
 
     async def tell() -> None:
@@ -153,7 +102,7 @@ def test_k2_a_bug_in_one_of_several_that_ended_leaves_no_gate_shut(tmp_path: Pat
         waiters = [await waiting_for(commit, 2) for commit in commits]
         for _ in logs:
             door.end()
-        async with asyncio.timeout(_WAIT_S):
+        async with asyncio.timeout(WAIT_S):
             with pytest.raises(StorageError, match="a sync was lost"):
                 await waiters[0]
             await waiters[1]
@@ -187,15 +136,6 @@ def test_after_the_end_threads_do_it(tmp_path: Path) -> None:
         await waiter
 
     asyncio.run(tell())
-
-
-def many_logs(directory: Path, count: int) -> list[Log]:
-    logs = list[Log]()
-    for number in range(count):
-        place = directory / str(number)
-        place.mkdir()
-        logs.append(real_log(place))
-    return logs
 
 
 def test_c1_who_comes_meanwhile_takes_the_next_one(tmp_path: Path) -> None:
@@ -287,7 +227,7 @@ def test_k1_a_job_that_a_thread_reaped_is_told_of_on_the_loop(tmp_path: Path) ->
         # The thread reaps it, and the loop looks before that and finds nothing.
         thread = Thread(target=checkpoint.run)
         thread.start()
-        thread.join(_WAIT_S)
+        thread.join(WAIT_S)
         assert not thread.is_alive()
         await waiter
         log.store.commit(log.checkpoint_changes(checkpoint))
@@ -451,72 +391,3 @@ def test_a_disk_that_is_to_fail_does_so_on_a_thread(tmp_path: Path) -> None:
             await waiter
 
     disk.with_log(story)
-
-
-# -- the real kernel ---------------------------------------------------------------------------
-
-
-@pytest.fixture
-def aio() -> Iterator[KernelAio]:
-    opened = open_kernel_aio()
-    if opened is None:
-        pytest.skip("this kernel syncs nothing by itself")
-    yield opened
-    opened.close()
-
-
-def test_e1_the_real_kernel_syncs_many_logs_at_once(aio: KernelAio, tmp_path: Path) -> None:
-    # More than one look at what has ended brings, and more than are handed over at once.
-    logs = many_logs(tmp_path, 300)
-
-    async def tell() -> None:
-        kernel, threads = KernelSyncs(aio), SyncThreads(1)
-        commits = [GroupCommit(log, threads, kernel=kernel) for log in logs]
-        async with asyncio.timeout(_WAIT_S):
-            for _ in range(5):
-                for log in logs:
-                    append(log, b"a")
-                await asyncio.gather(
-                    *(
-                        commit.synced(log.end_offset)
-                        for commit, log in zip(commits, logs, strict=True)
-                    )
-                )
-        for log in logs:
-            assert log.synced_offset == log.end_offset == 6
-            assert log.unsynced.jobs_running == 0
-        kernel.close()
-        threads.shutdown()
-
-    asyncio.run(tell())
-
-
-def test_e1_what_cannot_be_synced_is_not_taken(aio: KernelAio) -> None:
-    reading, writing = os.pipe()
-    try:
-        assert not aio.begin(writing, 1)
-    finally:
-        os.close(reading)
-        os.close(writing)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        aio.begin(writing, 2)
-    assert aio.reap() == []
-
-
-def test_e1_orders_end_once_whoever_reaps(aio: KernelAio, tmp_path: Path) -> None:
-    fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
-    try:
-        ended = list[tuple[int, int]]()
-        for number in range(1, 101):
-            os.write(fd, b"x")
-            while not aio.begin(fd, number):
-                ended += aio.reap(waits=True)
-        for _ in range(1000):
-            if len(ended) == 100:
-                break
-            ended += aio.reap(waits=True)
-        assert sorted(ended) == [(number, 0) for number in range(1, 101)]
-    finally:
-        os.close(fd)
-    aio.clear()
-    assert aio.reap() == []
