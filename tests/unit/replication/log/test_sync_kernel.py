@@ -325,12 +325,16 @@ class FaultyDisk:
         log.sync()
         tell_on(log, story)
 
+    def left_after(self, story: Callable[[Log, FakeDoor, FakePier, GroupCommit], object]) -> Offset:
+        """Tell a story, cut the power, and return where the log ends then."""
+        self.with_log(story)
+        self.power.cut(Random(1), Style.DROP)
+        return self.one.open()[0].end_offset
+
 
 def test_d1_what_the_kernel_has_synced_survives_a_power_cut_and_what_it_has_not_does_not(
     tmp_path: Path,
 ) -> None:
-    disk = FaultyDisk(tmp_path)
-
     async def story(log: Log, door: FakeDoor, pier: FakePier, commit: GroupCommit) -> None:
         append(log, b"a")
         waiter = await waiting_for(commit, 2)
@@ -341,30 +345,20 @@ def test_d1_what_the_kernel_has_synced_survives_a_power_cut_and_what_it_has_not_
         await waiter
         assert pier.started == 0
 
-    disk.with_log(story)
-    disk.power.cut(Random(1), Style.DROP)
-    log, _ = disk.one.open()
-    assert log.end_offset == 2
+    assert FaultyDisk(tmp_path).left_after(story) == 2
 
 
 def test_d1_a_sync_on_its_way_is_worth_nothing_in_a_power_cut(tmp_path: Path) -> None:
-    disk = FaultyDisk(tmp_path)
-
     async def story(log: Log, door: FakeDoor, pier: FakePier, commit: GroupCommit) -> None:
         append(log, b"a")
         waiter = await waiting_for(commit, 2)
         assert len(door.orders) == 1
         waiter.cancel()
 
-    disk.with_log(story)
-    disk.power.cut(Random(1), Style.DROP)
-    log, _ = disk.one.open()
-    assert log.end_offset == 1
+    assert FaultyDisk(tmp_path).left_after(story) == 1
 
 
 def test_d4_a_sync_of_the_kernel_that_failed_has_written_nothing(tmp_path: Path) -> None:
-    disk = FaultyDisk(tmp_path)
-
     async def story(log: Log, door: FakeDoor, pier: FakePier, commit: GroupCommit) -> None:
         append(log, b"a")
         waiter = await waiting_for(commit, 2)
@@ -372,10 +366,7 @@ def test_d4_a_sync_of_the_kernel_that_failed_has_written_nothing(tmp_path: Path)
         with pytest.raises(StorageError):
             await waiter
 
-    disk.with_log(story)
-    disk.power.cut(Random(1), Style.DROP)
-    log, _ = disk.one.open()
-    assert log.end_offset == 1
+    assert FaultyDisk(tmp_path).left_after(story) == 1
 
 
 def test_a_disk_that_is_to_fail_does_so_on_a_thread(tmp_path: Path) -> None:
