@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.replication.storage.kernel_aio import open_kernel_aio
 from tests.integration.nodes import NodeFailedError, RunningNode, running_node, wait_until
 
 pytestmark = pytest.mark.integration
@@ -21,6 +22,16 @@ def test_a_node_is_ready_and_stops_when_it_is_asked_to(tmp_path: Path) -> None:
         assert node.stop() == 0
 
     assert not node.is_running
+
+
+def test_a_node_lets_the_kernel_sync_where_it_is_willing(tmp_path: Path) -> None:
+    door = open_kernel_aio()
+    if door is not None:
+        door.close()
+    with running_node(tmp_path) as node:
+        maps = Path(f"/proc/{node.pid}/maps").read_text(encoding="utf-8")
+        # What has ended lies in memory that the kernel shares with the process (ADR 0031).
+        assert ("[aio]" in maps) is (door is not None)
 
 
 def test_a_node_that_cannot_start_says_why(tmp_path: Path) -> None:
