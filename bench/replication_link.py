@@ -21,7 +21,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -64,13 +64,11 @@ def cost() -> dict[str, float]:
 class Answering:
     """The leader's side: an answer for each ask."""
 
-    def __init__(self, follower: BrokerId, wake: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         self._asked: bytes | None = None
-        self._wake: Final = wake
 
     def take(self, ask: bytes) -> None:
         self._asked = ask
-        self._wake()
 
     def next_answer(self) -> list[bytes | memoryview] | None:
         asked, self._asked = self._asked, None
@@ -124,7 +122,7 @@ async def lead() -> None:
     """Serve until somebody ends this process."""
     service = ReplicationService(
         me=WhoIAm(_LEADER, UUID(int=1), "bench"),
-        make_feeder=Answering,
+        make_feeder=lambda follower, wake, look: Answering(),
         is_broker=lambda broker: True,
         now_ms=now_ms,
         verifier=None,

@@ -121,7 +121,9 @@ class Replication:
     def _stream_to(self, leader: BrokerId) -> StreamCount:
         return self._premises.metrics.streams.of(REPLICATION, leader)
 
-    def _make_feeder(self, follower: BrokerId, wake: Callable[[], None]) -> Feeder:
+    def _make_feeder(
+        self, follower: BrokerId, wake: Callable[[], None], look: Callable[[], None]
+    ) -> Feeder:
         current = self._premises.options
         return CountedFeeder(
             self._premises.metrics.replication,
@@ -131,4 +133,5 @@ class Replication:
             wait_ms=lambda: current.current.value_of(rows.REPLICA_FETCH_WAIT_MAX_MS),
             now_ms=self._premises.clock.monotonic_ms,
             wake=wake,
+            look=look,
         )

@@ -77,9 +77,16 @@ class CountedFeeder(Feeder):
         wait_ms: Callable[[], int],
         now_ms: Callable[[], int],
         wake: Callable[[], None],
+        look: Callable[[], None],
     ) -> None:
         super().__init__(
-            follower, find, bytes_max=bytes_max, wait_ms=wait_ms, now_ms=now_ms, wake=wake
+            follower,
+            find,
+            bytes_max=bytes_max,
+            wait_ms=wait_ms,
+            now_ms=now_ms,
+            wake=wake,
+            look=look,
         )
         self._counts: Final = counts
 

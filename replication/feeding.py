@@ -132,8 +132,10 @@ class Feeder:
         wait_ms: Callable[[], int],
         now_ms: Callable[[], int],
         wake: Callable[[], None],
+        look: Callable[[], None],
     ) -> None:
-        """`wake` is called when `next_answer` or `due_ms` may be others than before."""
+        """`wake` is called when `next_answer` may be another than before, `look` when only `due_ms`
+        may be."""
         self.follower: Final = follower
         # None: nothing proves yet that it follows.
         self.heard_ms: int | None = None
@@ -142,6 +144,7 @@ class Feeder:
         self._wait_ms: Final = wait_ms
         self._now_ms: Final = now_ms
         self._wake: Final = wake
+        self._look: Final = look
         self._feeds: Final[dict[Key, PartitionFeed]] = {}
         # What is to be said: refusals and where logs part; who has batches, longest waiting first;
         # since when: who hears for the first time, has news, or is not led here, any more or yet.
@@ -339,7 +342,7 @@ class Feeder:
         self._news[feed] = self._now_ms()
         if self._fetch_ms is not None and len(self._news) == 1:
             # There is a time now at which an answer is due.
-            self._wake()
+            self._look()
 
     def on_changed(self, feed: PartitionFeed) -> None:
         """Somebody else leads it, or in another epoch, or its metadata is newer."""
@@ -358,7 +361,7 @@ class Feeder:
         if feed.is_open:
             self._unled[feed] = since_ms
             if self._fetch_ms is not None and len(self._unled) == 1:
-                self._wake()
+                self._look()
 
     # ── What the leader says ──────────────────────────────────────────────────────────────────
 
@@ -379,9 +382,10 @@ class Feeder:
 
     def next_answer(self) -> list[Buffer] | None:
         """Return the pieces of an answer that is due, to be sent now, or None."""
-        self._judge_early()
-        due_ms, now_ms = self.due_ms(), self._now_ms()
-        if due_ms is None or now_ms < due_ms:
+        if self._early:
+            self._judge_early()
+        due_ms = self.due_ms()
+        if due_ms is None or (now_ms := self._now_ms()) < due_ms:
             return None
         parts = self._take_said() if self._said else []
         self._take_ready(parts)

@@ -64,8 +64,8 @@ class FeedSide(Protocol):
     def close(self) -> None: ...
 
 
-# Given the follower and what to call when an answer may be due.
-MakeFeeder = Callable[[BrokerId, Callable[[], None]], FeedSide]
+# Given the follower, and what to call when an answer may be due, and when its time may be another.
+MakeFeeder = Callable[[BrokerId, Callable[[], None], Callable[[], None]], FeedSide]
 
 
 class _EndedError(RefusedError):
@@ -151,7 +151,7 @@ class ReplicationService:
                 # Two feeders of one follower would both be fed.
                 await before.ended.wait()
             _log.debug("follower_connected", follower=follower, caller=context.peer())
-            await stream.serve(self._make_feeder(follower, stream.wake), context)
+            await stream.serve(self._make_feeder(follower, stream.wake, stream.look), context)
         finally:
             stream.ended.set()
             if self._streams.get(follower) is stream:
@@ -209,6 +209,10 @@ class _Stream:
         if self._voice is not None:
             self._voice.wake()
 
+    def look(self) -> None:
+        if self._voice is not None:
+            self._voice.look()
+
     def end(self, why: _EndedError) -> None:
         self._why = self._why or why
         self._is_ending.set()
@@ -236,8 +240,9 @@ class _Stream:
     async def _hear(self, feeder: FeedSide, voice: Voice, context: Context) -> None:
         while isinstance(ask := _as_object(await context.read()), bytes):
             self._heard_ms = self._now_ms()
-            feeder.take(ask)
-            voice.look()
+            # A write that fails is told as below.
+            with suppress(grpc.aio.BaseError):
+                await voice.hear(feeder.take, ask, context.write)
 
     async def _say(self, voice: Voice, context: Context) -> None:
         # What failed is the connection, of which gRPC tells the handler by cancelling it.

@@ -230,10 +230,9 @@ class ReplicationStream:
                 # Only now is it known that the leader serves this broker.
                 is_first = False
                 reached()
-            puller.take(answer)
             # A write that fails has less to say about it than the read that fails as well.
             with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                await voice.say(call.write)
+                await voice.hear(puller.take, answer, call.write)
         raise _BrokenError("It ended the stream.")
 
     async def _say(self, call: Call, voice: Voice) -> None:

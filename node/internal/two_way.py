@@ -36,16 +36,20 @@ class Voice:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._is_saying = False
+        self._is_hearing = False
 
     def wake(self) -> None:
-        self._woken.set()
+        # Whoever is at it asks the side again before it ends.
+        if not (self._is_saying or self._is_hearing):
+            self._woken.set()
 
     def look(self) -> None:
-        """Take note that the side's time may be another. It wakes by itself if that is now.
+        """Take note that the side's time may be another, though it has nothing to say yet.
 
         To wake a task only to hear that there is nothing yet costs more than the rest of a turn.
         """
-        self._arm(self._due_ms())
+        if not (self._is_saying or self._is_hearing):
+            self._arm(self._due_ms())
 
     async def run(self, write: Callable[[bytes], Awaitable[object]]) -> None:
         """Write until cancelled, or until `write` raises."""
@@ -53,17 +57,28 @@ class Voice:
             while True:
                 await self._woken.wait()
                 self._woken.clear()
-                # Whoever is at it asks the side again before it ends.
-                if not self._is_saying:
-                    await self.say(write)
+                await self._say(write)
         finally:
             if self._timer is not None:
                 self._timer.cancel()
 
-    async def say(self, write: Callable[[bytes], Awaitable[object]]) -> None:
-        """Write what there is to say now; who has just heard something need wake nobody for it."""
+    async def hear(
+        self,
+        take: Callable[[bytes], None],
+        frame: bytes,
+        write: Callable[[bytes], Awaitable[object]],
+    ) -> None:
+        """Let the side hear this, and write what it has to say then: nobody is woken for that."""
+        self._is_hearing = True
+        try:
+            take(frame)
+        finally:
+            self._is_hearing = False
+        await self._say(write)
+
+    async def _say(self, write: Callable[[bytes], Awaitable[object]]) -> None:
+        """Write what there is to say now, unless somebody is at it, who asks again."""
         if self._is_saying:
-            self._woken.set()
             return
         self._is_saying = True
         try:

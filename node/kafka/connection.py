@@ -36,6 +36,8 @@ _BUFFER_MIN: Final = 2 * 1024
 # Requests of one connection that may wait for their answers, and their bytes (hot-path rule 7).
 SLOTS_MAX: Final = 512
 WAITING_BYTES_MAX: Final = 16 * 1024**2
+# Of a large request the kernel collects as much as this before it calls.
+WAKE_BYTES_MAX: Final = 512 * 1024
 # Answers that wait for the client to read them.
 UNSENT_BYTES_MAX: Final = 1024**2
 UNSENT_PARTS_MAX: Final = 1024
@@ -102,6 +104,7 @@ class Connection:
         "_buffer",
         "_corked",
         "_draining",
+        "_fd",
         "_filled",
         "_hurry",
         "_is_flush_due",
@@ -116,6 +119,7 @@ class Connection:
         "_start",
         "_view",
         "_waiting_bytes",
+        "_wake_bytes",
         "_was_full",
         "active_ms",
         "client_id",
@@ -143,6 +147,8 @@ class Connection:
     ) -> None:
         self._loop: Final = asyncio.get_running_loop()
         self._sock: Final = sock
+        # What selectors are told: of a socket that they do not know they make a long sentence.
+        self._fd: Final = sock.fileno()
         self._server: Final = server
         self.host: Final = host
         self.port: Final = port
@@ -167,6 +173,8 @@ class Connection:
         self._filled = 0
         # The last read filled the buffer: there is more where that came from.
         self._was_full = False
+        # How many bytes the kernel collects before it calls.
+        self._wake_bytes = 1
         self._slots: Final[deque[Slot]] = deque()
         self._waiting_bytes = 0
         self._outbox: Final = Outbox()
@@ -282,9 +290,9 @@ class Connection:
         if is_done == self._is_writing:
             self._is_writing = not is_done
             if is_done:
-                self._loop.remove_writer(self._sock)
+                self._loop.remove_writer(self._fd)
             else:
-                self._loop.add_writer(self._sock, self._on_writable)
+                self._loop.add_writer(self._fd, self._on_writable)
         self._part()
 
     def _on_writable(self) -> None:
@@ -323,9 +331,9 @@ class Connection:
 
     def _set_reading(self, wanted: bool) -> None:
         if wanted and not self._is_reading:
-            self._loop.add_reader(self._sock, self._on_readable)
+            self._loop.add_reader(self._fd, self._on_readable)
         elif self._is_reading and not wanted:
-            self._loop.remove_reader(self._sock)
+            self._loop.remove_reader(self._fd)
         self._is_reading = wanted
 
     def _resume(self) -> None:
@@ -362,8 +370,18 @@ class Connection:
         self._filled += count
         self._was_full = self._filled == len(self._buffer)
         self._serve_buffered()
-        if not self.is_closed and not self._may_read:
+        if self.is_closed:
+            return
+        if not self._may_read:
             self._set_reading(False)
+        missing = self.needed - (self._filled - self._start)
+        self._wake_after(min(missing, WAKE_BYTES_MAX) if missing > BUFFER_USUAL else 1)
+
+    def _wake_after(self, size: int) -> None:
+        """Let the kernel collect so many bytes of a large request, instead of calling for each."""
+        if size != self._wake_bytes:
+            self._wake_bytes = size
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     def _read_to(self) -> int | None:
         """Return up to where to read, with room there for it (N4), or None if there is none now.
@@ -485,7 +503,7 @@ class Connection:
         self._set_reading(False)
         if self._is_writing:
             self._is_writing = False
-            self._loop.remove_writer(self._sock)
+            self._loop.remove_writer(self._fd)
         self._sock.close()
         # Half a request goes at once, whoever may still know this connection.
         self._buffer = new_buffer(0)

@@ -132,6 +132,7 @@ class Feeding:
             wait_ms=lambda: FETCH_WAIT_MS,
             now_ms=lambda: broker.now_ms,
             wake=lambda: self.pump.wake(),
+            look=lambda: self.pump.wake(),
         )
         self.pump = Pump(broker, self._send, self.feeder.due_ms)
 

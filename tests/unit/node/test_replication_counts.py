@@ -78,6 +78,7 @@ def test_what_goes_to_a_follower_is_counted() -> None:
         wait_ms=lambda: 0,
         now_ms=lambda: 0,
         wake=lambda: None,
+        look=lambda: None,
     )
     assert feeder.next_answer() is None
     assert counts.bytes_out == 0

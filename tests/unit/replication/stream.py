@@ -216,6 +216,7 @@ class Stream:
             wait_ms=lambda: WAIT_MS,
             now_ms=self.clock.read,
             wake=self._on_feeder_wake,
+            look=self._on_feeder_wake,
         )
 
     def led(self, index: int = 0) -> Replica:

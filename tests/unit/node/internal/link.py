@@ -172,7 +172,9 @@ class Leader:
         self.listener.add(self.service.handler)
         self.address = Address("127.0.0.1", 0)
 
-    def _make_feeder(self, follower: BrokerId, wake: Callable[[], None]) -> NotedFeeder:
+    def _make_feeder(
+        self, follower: BrokerId, wake: Callable[[], None], _: Callable[[], None]
+    ) -> NotedFeeder:
         assert all(one.closings for one in self.feeders if one.follower == follower)
         self.feeders.append(NotedFeeder(follower, wake, self._wait_ms))
         return self.feeders[-1]

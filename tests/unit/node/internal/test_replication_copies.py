@@ -58,7 +58,9 @@ class Pair:
         epoch = BROKER_EPOCHS[FOLLOWER]
         return Puller(leader, broker_epoch=lambda: epoch, now_ms=now_ms, wake=wake)
 
-    def _make_feeder(self, follower: BrokerId, wake: Callable[[], None]) -> Feeder:
+    def _make_feeder(
+        self, follower: BrokerId, wake: Callable[[], None], look: Callable[[], None]
+    ) -> Feeder:
         return Feeder(
             follower,
             self.leader.find,
@@ -66,6 +68,7 @@ class Pair:
             wait_ms=lambda: 500,
             now_ms=now_ms,
             wake=wake,
+            look=look,
         )
 
     def led(self, index: int = 0) -> Replica:

@@ -299,7 +299,7 @@ def test_a_bug_behind_a_stream_is_reported_and_ends_the_stream() -> None:
 
     async def story() -> None:
         node = Leader()
-        node.service._make_feeder = BrokenFeeder  # type: ignore[misc]
+        node.service._make_feeder = lambda who, wake, _: BrokenFeeder(who, wake)  # type: ignore[misc]
         await node.start()
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, what: reported.append(what["exception"]))

@@ -258,6 +258,50 @@ def test_a_voice_asks_once_a_turn_and_when_time_has_come() -> None:
     run(story)
 
 
+def test_a_side_that_hears_is_asked_at_once_and_wakes_nobody_for_it() -> None:
+    frames: list[list[bytes]] = []
+    written: list[bytes] = []
+
+    def next_frames() -> list[bytes]:
+        asked.append(asyncio.current_task())
+        return frames.pop(0) if frames else []
+
+    asked: list[asyncio.Task[Any] | None] = []
+
+    async def story() -> None:
+        voice = Voice(next_frames, due_ms=lambda: None, now_ms=now_ms)
+        task = asyncio.get_running_loop().create_task(voice.run(write))
+
+        def take(frame: bytes) -> None:
+            frames.append([frame])
+            voice.wake()
+            voice.look()
+
+        async def also(frame: bytes) -> None:
+            """Write, and meanwhile there is more to say, and more is heard."""
+            await write(frame)
+            if frame == b"first":
+                take(b"second")
+                await voice.hear(take, b"third", write)
+
+        await voice.hear(take, b"first", also)
+        assert written == [b"first", b"second", b"third"]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        # The one that waits to be woken was not.
+        assert task not in asked
+        voice.wake()
+        await until(lambda: task in asked)
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def write(frame: bytes) -> None:
+        written.append(frame)
+        await asyncio.sleep(0)
+
+    run(story)
+
+
 def test_when_one_work_ends_the_others_are_over() -> None:
     over: list[str] = []
 
