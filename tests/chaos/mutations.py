@@ -43,6 +43,7 @@ from tests.sim.replication.breaks import (
     forget_sequences,
     keep_claims_of_other_lives,
     lead_with,
+    leave_syncs_to_us,
     never_sync,
     obey_whom_one_should_not,
 )
@@ -86,6 +87,7 @@ def ignore_failed_syncs(patch: Any) -> None:
             file.sync()
 
     patch.setattr(log_sync, "_sync", sync)
+    leave_syncs_to_us(patch)
 
 
 def acknowledge_commits_before_replication(patch: Any) -> None:

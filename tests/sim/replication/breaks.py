@@ -145,6 +145,12 @@ def acknowledge_before_replication(patch: Patch) -> None:
 def never_sync(patch: Patch) -> None:
     """Rule 47: a sync says "done", and nothing is on the disk."""
     patch.setattr(SyncJob, "run", lambda job: None)
+    leave_syncs_to_us(patch)
+
+
+def leave_syncs_to_us(patch: Patch) -> None:
+    """No rule: the kernel would sync by itself, and pass by what is undone in `SyncJob`."""
+    patch.setattr(SyncJob, "begin_in_kernel", lambda job: None)
 
 
 def wait_beyond_the_epoch(patch: Patch) -> None:

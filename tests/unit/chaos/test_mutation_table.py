@@ -77,6 +77,27 @@ def test_who_ignores_a_failed_sync_goes_on_and_loses_what_the_power_takes(
     assert content_of(files, "/a") == b"one\0\0\0"
 
 
+def test_who_never_syncs_loses_what_the_power_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    files, power = machine(FaultPlan([]))
+    file = durable(files, "/a", b"one")
+    file.write_at(3, [b"two"])
+    BY_NAME["no-fsync"].undo(monkeypatch)
+    _job_of(file).run()
+    power.cut(Random(0), Style.DROP)
+    assert content_of(files, "/a") == b"one"
+
+
+@pytest.mark.parametrize("name", ["no-fsync", "failed-sync-ignored"])
+def test_the_kernel_does_not_sync_behind_the_back_of_who_undoes_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it did, and the harness found nothing wrong, because nothing was."""
+    file = cast("File", SimpleNamespace(begin_kernel_sync=lambda: "the kernel's"))
+    assert _job_of(file).begin_in_kernel() is not None
+    BY_NAME[name].undo(monkeypatch)
+    assert _job_of(file).begin_in_kernel() is None
+
+
 def _job_of(file: File) -> SyncJob:
     return SyncJob(Offset(2), (file,), None, {}, Gate())
 
