@@ -20,6 +20,7 @@ from ottla.node.clock import Clock
 from ottla.node.data import Data
 from ottla.node.events import NodeEvents
 from ottla.node.kafka.listener import ListenerSettings
+from ottla.node.logs import logger
 from ottla.node.metrics import Metrics
 from ottla.node.options import NodeOptions
 from ottla.proto.errors import StorageError
@@ -37,6 +38,8 @@ from ottla.replication.settings import LogSettings
 from ottla.replication.storage.kernel_aio import open_kernel_aio
 from ottla.replication.storage.ports import StateStore
 from ottla.replication.surroundings import Surroundings
+
+_log = logger("node.wiring")
 
 # Syncs of different partitions run side by side; more threads than this only wait for the disk.
 _SYNC_THREADS: Final = 8
@@ -78,6 +81,10 @@ def open_logs(options: NodeOptions, data: Data, *, clock: Clock, metrics: Metric
     threads = SyncThreads(_SYNC_THREADS)
     door = open_kernel_aio()
     kernel = None if door is None else KernelSyncs(door)
+    if kernel is None:
+        _log.info(
+            "syncs_by_threads", why="the kernel offers no io_submit here, or a sandbox hides it"
+        )
 
     def settings_of(_: str) -> LogSettings:
         return options.log_settings({})
