@@ -134,8 +134,7 @@ class Feeder:
         wake: Callable[[], None],
         look: Callable[[], None],
     ) -> None:
-        """`wake` is called when `next_answer` may be another than before, `look` when only `due_ms`
-        may be."""
+        """`wake` is called when `next_answer` may be another, `look` when only `due_ms` may."""
         self.follower: Final = follower
         # None: nothing proves yet that it follows.
         self.heard_ms: int | None = None
@@ -382,8 +381,7 @@ class Feeder:
 
     def next_answer(self) -> list[Buffer] | None:
         """Return the pieces of an answer that is due, to be sent now, or None."""
-        if self._early:
-            self._judge_early()
+        self._judge_early()
         due_ms = self.due_ms()
         if due_ms is None or (now_ms := self._now_ms()) < due_ms:
             return None
@@ -485,14 +483,10 @@ class Feeder:
             # Deleted: its files may be gone, which is no failure of the disk.
             return refusal(feed.key, claim, ErrorCode.UNKNOWN_TOPIC_ID, None)
         if replica.log.end_offset <= claim.fetch_offset:
-            return service(feed.key, feed.claim, feed.replica, _NOTHING)
+            return service(feed.key, claim, replica, _NOTHING)
         try:
-            return service(
-                feed.key,
-                feed.claim,
-                feed.replica,
-                replica.read(claim.fetch_offset, wanted, bytes_max),
-            )
+            pieces = replica.read(claim.fetch_offset, wanted, bytes_max)
+            return service(feed.key, claim, replica, pieces)
         except RequestError as error:
             return refusal(feed.key, claim, error.code, replica)
         except StorageError:

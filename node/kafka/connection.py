@@ -21,13 +21,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from ottla.node.kafka.goodbyes import end_sending, has_left
 from ottla.node.kafka.memory import BUFFER_USUAL, ReceiveMemory, new_buffer
-from ottla.node.kafka.outbox import Outbox, Part
+from ottla.node.kafka.outbox import Outbox
 from ottla.node.kafka.refusals import told_length
+from ottla.node.kafka.slot import Slot
 from ottla.proto.errors import RemoteProtocolError
 
 _LENGTH_BYTES: Final = 4
@@ -41,42 +42,6 @@ WAKE_BYTES_MAX: Final = 512 * 1024
 # Answers that wait for the client to read them.
 UNSENT_BYTES_MAX: Final = 1024**2
 UNSENT_PARTS_MAX: Final = 1024
-
-
-class Slot:
-    """The place of one answer in the order of answers. Filled once, from any later moment."""
-
-    __slots__ = (
-        "began_us",
-        "came_us",
-        "connection",
-        "on_closed",
-        "parts",
-        "request_bytes",
-        "waits_us",
-    )
-
-    def __init__(self, connection: Connection, request_bytes: int) -> None:
-        self.connection: Final = connection
-        self.request_bytes: Final = request_bytes
-        # On the clock for durations: when it was whole, was taken up, and since when it waits.
-        self.came_us: Final = connection.read_us
-        self.began_us: Final = connection.served_us
-        self.waits_us: int | None = None
-        self.parts: Sequence[Part] | None = None
-        # Called if the connection closes before the answer is there.
-        self.on_closed: Callable[[], None] | None = None
-
-    def answer(self, parts: Sequence[Part]) -> None:
-        """Give the whole answer, its length first. Nothing happens if the client has gone."""
-        self.parts = parts
-        self.on_closed = None
-        self.connection.answered(self)
-
-    def fail(self, reason: str) -> None:
-        """There is no answer that could be sent: the connection closes."""
-        self.on_closed = None
-        self.connection.close(reason)
 
 
 class Server(Protocol):

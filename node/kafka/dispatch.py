@@ -36,10 +36,11 @@ from ottla.node.kafka import (
     transaction_offsets,
     transactions,
 )
-from ottla.node.kafka.connection import Connection, Slot
+from ottla.node.kafka.connection import Connection
 from ottla.node.kafka.fetch import Fetch
 from ottla.node.kafka.produce import Produce
 from ottla.node.kafka.requests import Handler, Request
+from ottla.node.kafka.slot import Slot
 from ottla.node.logs import logger
 from ottla.proto.errors import InvariantError, RemoteProtocolError, ensure
 from ottla.proto.kafka import apis

@@ -28,7 +28,7 @@ import asyncio
 from typing import Final, NamedTuple
 
 from ottla.node.broker import Broker
-from ottla.node.kafka.connection import Connection, Slot
+from ottla.node.kafka.connection import Connection
 from ottla.node.kafka.isolation import ISOLATION_LEVELS, aborted_in, readable_end
 from ottla.node.kafka.leading import (
     endpoints_of,
@@ -39,6 +39,7 @@ from ottla.node.kafka.leading import (
 )
 from ottla.node.kafka.offsets import end_of_epoch
 from ottla.node.kafka.outbox import FilePart, Part
+from ottla.node.kafka.slot import Slot
 from ottla.node.logs import logger
 from ottla.proto.errors import ErrorCode, RequestError, StorageError
 from ottla.proto.ids import NO_EPOCH, BrokerId, Offset

@@ -27,7 +27,7 @@ from typing import Final
 from ottla.controller.names import NAME_MAX, is_internal
 from ottla.node.broker import Broker
 from ottla.node.kafka.admission import Questions, Refusals, questions_of, refusals_of
-from ottla.node.kafka.connection import Connection, Slot
+from ottla.node.kafka.connection import Connection
 from ottla.node.kafka.deadlines import Deadlines
 from ottla.node.kafka.leading import (
     endpoints_of,
@@ -43,6 +43,7 @@ from ottla.node.kafka.produce_waiting import (
     as_request_error,
     refused,
 )
+from ottla.node.kafka.slot import Slot
 from ottla.node.logs import logger
 from ottla.node.metrics import TopicMetrics
 from ottla.node.transactions.words import Place

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from ottla.node.kafka.connection import Slot
+from ottla.node.kafka.slot import Slot
 from ottla.proto.errors import ErrorCode, RequestError, StorageError
 from ottla.proto.ids import NO_TIMESTAMP, Offset
 from ottla.proto.kafka.framing import RequestHead

@@ -15,8 +15,9 @@ import pytest
 
 from ottla.node import metric_table
 from ottla.node.clock import Clock
-from ottla.node.kafka.connection import SLOTS_MAX, Connection, Slot
+from ottla.node.kafka.connection import SLOTS_MAX, Connection
 from ottla.node.kafka.listener import Listener, ListenerSettings
+from ottla.node.kafka.slot import Slot
 from ottla.node.metrics import Metrics
 from ottla.proto.options.endpoints import Address
 from tests.hostile.stage import framed

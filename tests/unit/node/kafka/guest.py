@@ -12,8 +12,9 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from ottla.node.kafka.connection import Connection, Slot
+from ottla.node.kafka.connection import Connection
 from ottla.node.kafka.memory import ReceiveMemory
+from ottla.node.kafka.slot import Slot
 from ottla.proto.errors import RemoteProtocolError
 
 REQUEST_BYTES_MAX: Final = 8 << 20
