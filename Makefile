@@ -59,7 +59,7 @@ status: ## what of it runs, and whether it is well
 	@compose/run.sh status
 
 .PHONY: test
-test: spark-install ## everything that needs no Docker and no Java; ends in one line (downloads 0.5 GB of Spark the first time)
+test: install ## everything that needs no Docker and no Java; ends in one line (downloads 0.5 GB of Spark meanwhile, the first time)
 	@$(SUITE) test
 
 .PHONY: check

@@ -26,6 +26,10 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 BIN: Final = Path(sys.executable).parent
 QUICK_FOLDERS: Final = ("tests/tidy", "tests/unit", "tests/scripts")
 SPARK_FOLDER: Final = "tests/integration/spark"
+# The only other tests that need PySpark; without it they are skipped.
+SPARK_SINK: Final = "tests/unit/clients/spark/test_sink.py"
+# Half a gigabyte the first time, while the other tests run; then what follows is done.
+_WITH_SPARK: Final = ("bash", "-c", 'make --silent spark-install && exec "$@"', "bash")
 WITHOUT_MORE: Final = "not interop and not long and not containers and not transactions"
 _WORKERS_MAX: Final = 6
 # Three for each core: tests of clusters wait for much of their time. What each gets: `schedule.py`.
@@ -85,14 +89,14 @@ def plan_of(target: str) -> Plan:
         return Plan(
             (), Step("tests", tool("pytest", "-q", *WORKERS, "-m", WITHOUT_MORE, *quick)), ()
         )
-    chosen = ("-m", WITHOUT_MORE, f"--ignore={SPARK_FOLDER}")
+    chosen = ("-m", WITHOUT_MORE, f"--ignore={SPARK_FOLDER}", f"--ignore={SPARK_SINK}")
     # On a fresh clone every worker would compile every test for itself, all at the same time.
     collection = tool("pytest", "-qq", "--collect-only", *chosen)
     first = (Step("collection", collection),) if count_uncompiled(ROOT / "tests") > _FEW else ()
     # Behind Spark: it gives a Python that it starts ten seconds, also on a busy machine.
     others = ("nice", "-n", "5", *tool("pytest", "-q", *WORKERS, *chosen))
-    spark = tool("pytest", "-q", "-n0", "-m", WITHOUT_MORE, SPARK_FOLDER)
-    return Plan(first, Step("tests", others), (Step("tests of Spark", spark),))
+    spark = tool("pytest", "-q", "-n0", "-m", WITHOUT_MORE, SPARK_FOLDER, SPARK_SINK)
+    return Plan(first, Step("tests", others), (Step("tests of Spark", _WITH_SPARK + spark),))
 
 
 def count_uncompiled(folder: Path) -> int:

@@ -9,6 +9,9 @@ import pytest
 from _pytest.assertion.rewrite import PYC_TAIL
 
 from tests.run import (
+    ROOT,
+    SPARK_FOLDER,
+    SPARK_SINK,
     Outcome,
     Step,
     count_uncompiled,
@@ -88,3 +91,13 @@ def test_spark_goes_before_the_tests_that_run_beside_it() -> None:
     (spark,) = plan.beside
     assert plan.tests.command[:3] == ("nice", "-n", "5")
     assert spark.command[0] != "nice"
+
+
+def test_spark_is_installed_while_the_other_tests_run_and_none_of_its_own_among_them() -> None:
+    plan = plan_of("test")
+    (spark,) = plan.beside
+    assert "make --silent spark-install" in spark.command[2]
+    for name in (SPARK_FOLDER, SPARK_SINK):
+        assert (ROOT / name).exists()
+        assert name in spark.command
+        assert f"--ignore={name}" in plan.tests.command
