@@ -240,9 +240,10 @@ class _Stream:
     async def _hear(self, feeder: FeedSide, voice: Voice, context: Context) -> None:
         while isinstance(ask := _as_object(await context.read()), bytes):
             self._heard_ms = self._now_ms()
-            # A write that fails is told as below.
-            with suppress(grpc.aio.BaseError):
-                await voice.hear(feeder.take, ask, context.write)
+            # What it has to say now another task writes: on a slow link that takes long, and what
+            # the follower holds by then must be heard meanwhile, because writers wait for it.
+            feeder.take(ask)
+            voice.look()
 
     async def _say(self, voice: Voice, context: Context) -> None:
         # What failed is the connection, of which gRPC tells the handler by cancelling it.

@@ -68,7 +68,10 @@ class Voice:
         frame: bytes,
         write: Callable[[bytes], Awaitable[object]],
     ) -> None:
-        """Let the side hear this, and write what it has to say then: nobody is woken for that."""
+        """Let the side hear this, and write what it has to say then: nobody is woken for that.
+
+        Nothing else is heard before it is written, so what is said should be short.
+        """
         self._is_hearing = True
         try:
             take(frame)
