@@ -240,8 +240,8 @@ class _Stream:
     async def _hear(self, feeder: FeedSide, voice: Voice, context: Context) -> None:
         while isinstance(ask := _as_object(await context.read()), bytes):
             self._heard_ms = self._now_ms()
-            # What it has to say now another task writes: on a slow link that takes long, and what
-            # the follower holds by then must be heard meanwhile, because writers wait for it.
+            # What it has to say now another task writes (V4): on a slow link that takes long, and
+            # what the follower holds by then must be heard, because writers wait for it.
             feeder.take(ask)
             voice.look()
 

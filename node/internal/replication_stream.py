@@ -230,9 +230,10 @@ class ReplicationStream:
                 # Only now is it known that the leader serves this broker.
                 is_first = False
                 reached()
+            voice.hear(puller.take, answer)
             # A write that fails has less to say about it than the read that fails as well.
             with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                await voice.hear(puller.take, answer, call.write)
+                await voice.say(call.write)
         raise _BrokenError("It ended the stream.")
 
     async def _say(self, call: Call, voice: Voice) -> None:

@@ -7,9 +7,12 @@ at once: the number of messages, not of bytes, is what a stream costs.
 Not here: what is said (`ottla.replication`), and how a stream begins and ends
 (`replication_service.py`, `replication_stream.py`).
 
-V1  a side that called `wake` is asked, and so is one whose time has come, once each turn at most
+V1  a side that called `wake` is asked, and so is one whose time has come, once each turn at most;
+    and one that was called while it is asked, or hears, is asked again before that ends
 V2  nothing is asked for while what was said before has not been taken by the other end
 V3  when one of several works ends, none of the others is left behind
+V4  the leader's end always reads, also while it writes: if both ends wrote and neither read, they
+    would wait for one another for ever
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ class Voice:
 
         To wake a task only to hear that there is nothing yet costs more than the rest of a turn.
         """
-        if not (self._is_saying or self._is_hearing):
+        if not (self._is_saying or self._is_hearing or self._woken.is_set()):
             self._arm(self._due_ms())
 
     async def run(self, write: Callable[[bytes], Awaitable[object]]) -> None:
@@ -57,29 +60,23 @@ class Voice:
             while True:
                 await self._woken.wait()
                 self._woken.clear()
-                await self._say(write)
+                await self.say(write)
         finally:
             if self._timer is not None:
                 self._timer.cancel()
 
-    async def hear(
-        self,
-        take: Callable[[bytes], None],
-        frame: bytes,
-        write: Callable[[bytes], Awaitable[object]],
-    ) -> None:
-        """Let the side hear this, and write what it has to say then: nobody is woken for that.
+    def hear(self, take: Callable[[bytes], None], frame: bytes) -> None:
+        """Let the side hear this, and wake nobody: `say` follows at once.
 
-        Nothing else is heard before it is written, so what is said should be short.
+        For a side whose words are short: nothing else is heard before they are written (V4).
         """
         self._is_hearing = True
         try:
             take(frame)
         finally:
             self._is_hearing = False
-        await self._say(write)
 
-    async def _say(self, write: Callable[[bytes], Awaitable[object]]) -> None:
+    async def say(self, write: Callable[[bytes], Awaitable[object]]) -> None:
         """Write what there is to say now, unless somebody is at it, who asks again."""
         if self._is_saying:
             return

@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from ottla.node.kafka.collecting import Collecting
 from ottla.node.kafka.goodbyes import end_sending, has_left
 from ottla.node.kafka.memory import BUFFER_USUAL, ReceiveMemory, new_buffer
 from ottla.node.kafka.outbox import Outbox
@@ -37,8 +38,6 @@ _BUFFER_MIN: Final = 2 * 1024
 # Requests of one connection that may wait for their answers, and their bytes (hot-path rule 7).
 SLOTS_MAX: Final = 512
 WAITING_BYTES_MAX: Final = 16 * 1024**2
-# Of a large request the kernel collects as much as this before it calls.
-WAKE_BYTES_MAX: Final = 512 * 1024
 # Answers that wait for the client to read them.
 UNSENT_BYTES_MAX: Final = 1024**2
 UNSENT_PARTS_MAX: Final = 1024
@@ -84,11 +83,11 @@ class Connection:
         "_start",
         "_view",
         "_waiting_bytes",
-        "_wake_bytes",
         "_was_full",
         "active_ms",
         "client_id",
         "client_software",
+        "collecting",
         "frame_began_ms",
         "host",
         "is_closed",
@@ -138,8 +137,7 @@ class Connection:
         self._filled = 0
         # The last read filled the buffer: there is more where that came from.
         self._was_full = False
-        # How many bytes the kernel collects before it calls.
-        self._wake_bytes = 1
+        self.collecting: Final = Collecting(sock)
         self._slots: Final[deque[Slot]] = deque()
         self._waiting_bytes = 0
         self._outbox: Final = Outbox()
@@ -340,13 +338,7 @@ class Connection:
         if not self._may_read:
             self._set_reading(False)
         missing = self.needed - (self._filled - self._start)
-        self._wake_after(min(missing, WAKE_BYTES_MAX) if missing > BUFFER_USUAL else 1)
-
-    def _wake_after(self, size: int) -> None:
-        """Let the kernel collect so many bytes of a large request, instead of calling for each."""
-        if size != self._wake_bytes:
-            self._wake_bytes = size
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+        self.collecting.look(missing, len(self._buffer) - self._filled)
 
     def _read_to(self) -> int | None:
         """Return up to where to read, with room there for it (N4), or None if there is none now.

@@ -232,6 +232,8 @@ class Listener:
         self.memory.limit = self._settings.receive_bytes_max
         now_ms = self.now_ms()
         for connection in tuple(self.connections):
+            # Whoever sends slowly is heard of before he is taken for idle.
+            connection.collecting.stop()
             reason = self._complaint(connection, now_ms)
             if reason is not None:
                 self._metrics.refused("slow" if connection.frame_began_ms else "idle")

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -207,6 +208,36 @@ def test_an_idle_connection_is_closed_after_connections_max_idle_ms() -> None:
             assert await scene.is_open(busy)
 
     play(story)
+
+
+def test_who_sends_a_large_request_slowly_is_not_idle() -> None:
+    """The kernel collects it meanwhile, and the node is not called for a long time."""
+    request = framed(bytes(1_000_000))
+
+    async def story(scene: Scene) -> None:
+        with await scene.client() as client:
+            # The time of the kernel does not move: what is small must not wait for anything there.
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # Large ones before it, so that node and kernel have buffers for the next.
+            for _ in range(8):
+                await scene.loop.sock_sendall(client, request)
+                left = len(request)
+                while left:
+                    left -= len(await scene.loop.sock_recv(client, left))
+            await scene.loop.sock_sendall(client, request[:100_000])
+            await scene.settled()
+            (connection,) = scene.listener.connections
+            assert connection.collecting.stop()
+            for at in range(100_000, 400_000, 100_000):
+                for part in range(at, at + 100_000, 20_000):
+                    await scene.loop.sock_sendall(client, request[part : part + 20_000])
+                    await scene.pass_time(1)
+                assert await scene.is_open(client)
+            # One that has stopped in the middle is idle, as before.
+            await scene.pass_time(8)
+            assert not await scene.is_open(client)
+
+    play(story, replace(SETTINGS, idle_ms_max=3_000))
 
 
 def test_who_waits_for_an_answer_is_neither_idle_nor_slow() -> None:

@@ -40,7 +40,7 @@ class Line:
     """A stream as somebody opens it who keeps to nothing."""
 
     def __init__(self, node: Leader, *, tls: Tls | None = None, **changes: str | bytes) -> None:
-        self.channel = Channels(tls).fresh(1, node.address)
+        self.channel = Channels(tls).fresh(1, node.address, receive_bytes_max=32 << 20)
         told = CALLER | {key.replace("_", "-"): value for key, value in changes.items()}
         method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self.channel.stream_stream(PULL)
         metadata = grpc.aio.Metadata(*((key, value) for key, value in told.items() if value))
@@ -74,6 +74,29 @@ def test_frames_go_both_ways_and_what_happens_in_one_turn_is_one_answer() -> Non
             assert await line.answer() == b"=de"
             assert feeder.heard == [b"first", b"second"]
             assert node.service.followers == [2]
+            await line.call.done_writing()
+            assert await line.end() == (grpc.StatusCode.OK, "")
+
+    run(story)
+
+
+def test_v4_a_leader_hears_also_while_an_answer_is_not_taken() -> None:
+    """What a follower holds must be heard while more than fits is on its way to it."""
+
+    async def story() -> None:
+        async with leader() as node:
+            line = Line(node)
+            await line.ask(b"first")
+            feeder = await node.fed()
+            large = bytes(24 << 20)
+            feeder.tell(large)
+            await until(lambda: not feeder.news)
+            await line.ask(b"second")
+            await until(lambda: feeder.heard == [b"first", b"second"])
+            feeder.tell(b"b")
+            # Nobody has read until now.
+            assert await line.answer() == b"=" + large
+            assert await line.answer() == b"=b"
             await line.call.done_writing()
             assert await line.end() == (grpc.StatusCode.OK, "")
 

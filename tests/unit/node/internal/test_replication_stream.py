@@ -282,9 +282,11 @@ def test_a_side_that_hears_is_asked_at_once_and_wakes_nobody_for_it() -> None:
             await write(frame)
             if frame == b"first":
                 take(b"second")
-                await voice.hear(take, b"third", write)
+                voice.hear(take, b"third")
+                await voice.say(write)
 
-        await voice.hear(take, b"first", also)
+        voice.hear(take, b"first")
+        await voice.say(also)
         assert written == [b"first", b"second", b"third"]
         for _ in range(5):
             await asyncio.sleep(0)
