@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 
 from ottla.proto.errors import RecordsError
 from ottla.proto.records.decode import decode_records
-from ottla.proto.records.header import BatchHeader, read_header
+from ottla.proto.records.header import BatchHeader, TimestampType, read_header
 from ottla.proto.records.record import Record
 
 
 @dataclass(frozen=True)
 class ModelBatch:
-    """One batch, as bytes and as records."""
+    """One batch, as bytes and as records: what a log has, or what it ought to have."""
 
     raw: bytes
     header: BatchHeader
@@ -53,8 +53,7 @@ class Model:
         other.epochs = list(self.epochs)
         return other
 
-    def append(self, raw: bytes) -> None:
-        batch = ModelBatch.of(raw)
+    def append(self, batch: ModelBatch) -> None:
         self.batches.append(batch)
         self.end_offset = batch.header.next_offset
         self.begin_epoch(batch.header.leader_epoch, batch.header.base_offset)
@@ -106,6 +105,13 @@ class Model:
             if record.timestamp >= timestamp:
                 return record.timestamp, record.offset
         return None
+
+    def latest(self) -> tuple[int, int] | None:
+        """Return the largest time, and the first offset that has it."""
+        records = self.records()
+        if not records:
+            return None
+        return self.first_at_or_after(max(record.timestamp for record in records))
 
     def compacted(
         self, *, dirty_from: int, mapped_to: int, end: int, plan_end: int, now_ms: int
@@ -170,4 +176,13 @@ def _essence(batch: ModelBatch) -> tuple[object, ...]:
         header.producer_epoch,
         header.base_sequence,
         batch.records,
+        # An emptied batch has nothing to pack.
+        header.codec_bits if batch.records else 0,
+        time_given(header),
     )
+
+
+def time_given(header: BatchHeader) -> int | None:
+    """Return the time that a leader gave to all records of a batch; None: they have their own."""
+    is_given = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    return header.max_timestamp if is_given else None

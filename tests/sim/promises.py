@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 
 from ottla.proto.ids import Offset
+from ottla.proto.records.record import Record
 from ottla.replication.compaction.cleaner import CleaningJob
+from ottla.replication.inspect.verify import verify_directory
 from ottla.replication.log.log import Log
-from ottla.replication.log.lookup import first_at_or_after
+from ottla.replication.log.lookup import first_at_or_after, latest_timestamp
+from ottla.replication.storage.memory import MemoryStateStore
+from ottla.replication.storage.ports import Files
 from tests.builders import batches_of
-from tests.sim.model import Model, ModelBatch
+from tests.sim.model import Model, ModelBatch, time_given
 
 
 class BrokenPromiseError(AssertionError):
@@ -56,6 +61,9 @@ def check_producers(log: Log, actual: list[ModelBatch]) -> None:
             == (header.base_sequence, header.base_offset, header.last_offset),
             f"producer {producer_id}: {placed} and not {header}",
         )
+        # A retry is told the same time as the first try.
+        given = time_given(header)
+        require(given in (None, placed.timestamp), f"producer {producer_id}: {placed}, at {given}")
 
 
 def rewritten_to(job: CleaningJob) -> int:
@@ -67,8 +75,28 @@ def rewritten_to(job: CleaningJob) -> int:
 
 def records_between(inner: list[ModelBatch], outer: list[ModelBatch]) -> bool:
     """Return whether every record of `inner` is in `outer`, the same and at the same offset."""
-    known = {record.offset: record for batch in outer for record in batch.records}
-    return all(known.get(record.offset) == record for batch in inner for record in batch.records)
+    known = {one[0].offset: one for one in _unpacked(outer)}
+    return all(known.get(one[0].offset) == one for one in _unpacked(inner))
+
+
+def _unpacked(batches: list[ModelBatch]) -> Iterator[tuple[Record, int, int | None]]:
+    """Yield each record with the codec it is packed in and the time it was given."""
+    for batch in batches:
+        for record in batch.records:
+            yield record, batch.header.codec_bits, time_given(batch.header)
+
+
+def none_of(outcomes: list[Model], log: Log, actual: list[ModelBatch]) -> BrokenPromiseError:
+    """The log is nothing that it may be after a restart."""
+    told = (
+        f"{one.start_offset} to {one.end_offset} promised {one.promised_end} "
+        f"{[batch.header.base_offset for batch in one.readable()]}"
+        for one in outcomes
+    )
+    return BrokenPromiseError(
+        f"the log has {log.start_offset} to {log.end_offset}, batches "
+        f"{[batch.header.base_offset for batch in actual]}; that is none of " + "; ".join(told)
+    )
 
 
 def check_running(log: Log, model: Model) -> None:
@@ -81,18 +109,52 @@ def check_running(log: Log, model: Model) -> None:
     require(bases == sorted(set(bases)), "segments are in order")
 
 
-def check_reads(log: Log, model: Model, dice: Random, timestamp: int) -> None:
+def check_kept(actual: ModelBatch, told: ModelBatch) -> None:
+    """A batch is what its leader had to make of what was sent."""
+    at = f"at {told.header.base_offset}:"
+    require(actual.records == told.records, f"{at} the records are those that were sent")
+    codecs = actual.header.codec_bits, told.header.codec_bits
+    require(codecs[0] == codecs[1], f"{at} codec {codecs[0]}, and the topic asks for {codecs[1]}")
+    times = time_given(actual.header), time_given(told.header)
+    require(times[0] == times[1], f"{at} given time {times[0]}, and it came at {times[1]}")
+    require(actual.raw == told.raw, f"{at} every byte")
+
+
+def check_reads(log: Log, model: Model, dice: Random, now_ms: int) -> None:
     """What a reader gets: everything, at an offset from the dice, and at a time."""
-    readable = model.readable()
-    require(batches_of(log) == [batch.raw for batch in readable], "what is read")
+    readable, found = model.readable(), batches_of(log)
+    require(len(found) == len(readable), "what is read")
+    for raw, batch in zip(found, readable, strict=True):
+        check_kept(ModelBatch.of(raw), batch)
     if readable:
         batch = dice.choice(readable)
         first = max(batch.header.base_offset, model.start_offset)
         offset = dice.randint(first, batch.header.last_offset)
-        found = log.read(Offset(offset), bytes_max=1)
-        require(found is not None and found.read() == batch.raw, f"read at {offset}")
-    answer = first_at_or_after(log, timestamp)
-    require(answer == model.first_at_or_after(timestamp), f"look-up of {timestamp}")
+        piece = log.read(Offset(offset), bytes_max=1)
+        require(piece is not None and piece.read() == batch.raw, f"read at {offset}")
+    check_times(log, model, dice, now_ms)
+
+
+def check_times(log: Log, model: Model, dice: Random, now_ms: int) -> None:
+    """What is found by time: from the dice, at and after that of a record, and the latest."""
+    times = [now_ms - dice.randrange(200)]
+    if records := model.records():
+        timestamp = dice.choice(records).timestamp
+        times += [timestamp, timestamp + 1]
+    for timestamp in times:
+        answer, told = first_at_or_after(log, timestamp), model.first_at_or_after(timestamp)
+        require(answer == told, f"look-up of {timestamp}: {answer} and not {told}")
+    answer, told = latest_timestamp(log), model.latest()
+    require(answer == told, f"the latest: {answer} and not {told}")
+
+
+def check_sound(files: Files, state: dict[bytes, bytes]) -> None:
+    """What a dead process or machine left is sound: `verify` finds no problem."""
+    found = verify_directory(
+        files, "/data", state_path="/state", read_state=lambda path: MemoryStateStore(state)
+    )
+    problems = [problem for part in found.partitions for problem in part.problems]
+    require(found.ok, f"verify: {found.problems} {problems}")
 
 
 def everything_of(log: Log) -> tuple[object, ...]:

@@ -34,7 +34,7 @@ TABLE = (
     ),
     _scenario(
         "everything", compact=True, append=50, follow=8, sync=8, checkpoint=8, truncate=5, epoch=4,
-        delete=3, retain=3, clean=8, reset=1, cut=6, crash=4, error=3,
+        delete=3, retain=3, clean=8, reset=1, cut=6, crash=4, error=3, convert=2,
     ),
     _scenario(
         "jobs", append=40, overlap=20, sync=3, roll=4, error=8, cut=6, crash=4, truncate=2,
@@ -46,6 +46,10 @@ TABLE = (
     _scenario(
         "policies", compact=True, append=40, follow=12, policy=6, sync=8, checkpoint=3, clean=5,
         cut=6, crash=5,
+    ),
+    _scenario(
+        "converts", compact=True, append=50, convert=6, follow=6, sync=6, checkpoint=10, clean=10,
+        truncate=4, roll=3, delete=2, retain=2, cut=5, crash=5,
     ),
     # Nothing goes wrong by itself: for tests that cut the power at each moment in turn.
     _scenario(

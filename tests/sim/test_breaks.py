@@ -14,12 +14,24 @@ import pytest
 
 from ottla.proto.errors import StorageError
 from ottla.proto.ids import Offset
+from ottla.proto.records.build import assemble, build_batch, encode_records
+from ottla.proto.records.compression import Codec, compress
+from ottla.proto.records.decode import decode_records
+from ottla.proto.records.header import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    BatchHeader,
+    TimestampType,
+    read_header,
+)
 from ottla.replication.compaction import cleaner, rewrite
-from ottla.replication.log import recovery, surgery
+from ottla.replication.log import append, recovery, surgery
+from ottla.replication.log import log as log_module
+from ottla.replication.log import segment as segment_module
 from ottla.replication.log.log import Log
 from ottla.replication.log.manager import LogManager
 from ottla.replication.log.scan import CheckedWalk
-from ottla.replication.log.segment import Segment
+from ottla.replication.log.segment import Note, Segment
 from ottla.replication.log.state import PartitionState
 from ottla.replication.log.sync import CheckpointJob, Gate, SyncJob
 from tests.sim.promises import BrokenPromiseError
@@ -198,13 +210,107 @@ def _a_log_that_ends_below_its_start(patch: Patch) -> None:
     )
 
 
+def _batches_stay_as_they_were_packed(patch: Patch) -> None:
+    """`compression.type`: the leader keeps the codec of the producer."""
+    patch.setattr(append, "recompress", lambda batch, codec, level: batch)
+
+
+def _packed_anew_in_name_only(patch: Patch) -> None:
+    """`compression.type`: the header names the topic's codec, and the records have another."""
+
+    def recompress(batch: memoryview, codec: Codec, level: int | None) -> bytes:
+        header = read_header(batch)
+        attributes = header.attributes & ~CODEC_MASK | codec
+        return assemble(header._replace(attributes=attributes), bytes(batch[HEADER_SIZE:]))
+
+    patch.setattr(append, "recompress", recompress)
+
+
+def _packing_anew_loses_headers(patch: Patch) -> None:
+    """`compression.type`: the records are written again, without all that belongs to them."""
+
+    def recompress(batch: memoryview, codec: Codec, level: int | None) -> bytes:
+        header = read_header(batch)
+        records = [record._replace(headers=()) for record in decode_records(batch)]
+        attributes = header.attributes & ~CODEC_MASK | codec
+        payload = compress(codec, encode_records(records, header), level)
+        return assemble(header._replace(attributes=attributes), payload)
+
+    patch.setattr(append, "recompress", recompress)
+
+
+def _the_time_of_the_producer_stays(patch: Patch) -> None:
+    """LogAppendTime: the leader stores what the producer said."""
+    patch.setattr(append, "with_log_append_time", lambda batch, now_ms: batch)
+
+
+def _indexed_under_the_time_of_the_producer(patch: Patch) -> None:
+    """LogAppendTime: the batch has the leader's time, and the time index the producer's."""
+    add = append.Run.add
+
+    def add_as_sent(run: Any, size: int, last: int, time_ms: int, buffers: Any) -> None:
+        if run._log.gives_time:
+            # What the producer said of its first record is still in the header.
+            time_ms = read_header(b"".join(buffers)).base_timestamp
+        add(run, size, last, time_ms, buffers)
+
+    patch.setattr(append.Run, "add", add_as_sent)
+
+
+def _a_follower_converts(patch: Patch) -> None:
+    """Rule 45: a follower packs and dates what it fetched as the topic asks."""
+    real = append.append_as_follower
+
+    def converted(log: Log, batches: bytes, **how: Any) -> int:
+        count, position = 0, 0
+        while position < len(batches):
+            header = read_header(batches, position)
+            batch = memoryview(batches)[position : position + header.size]
+            changed = append._converted(log, batch, header, how["now_ms"])
+            count += real(log, bytes(changed), **how)
+            position += header.size
+        return count
+
+    patch.setattr(log_module, "append_as_follower", converted)
+
+
+def _cleaning_unpacks(patch: Patch) -> None:
+    """Q3: what is left of a batch loses its codec."""
+    patch.setattr(rewrite, "codec_of", lambda bits: Codec.NONE)
+
+
+def _cleaning_forgets_whose_time_it_is(patch: Patch) -> None:
+    """Q3: what is left of a batch has times of its own."""
+
+    def build(*given: Any, **how: Any) -> bytes:
+        return build_batch(*given, **{**how, "timestamp_type": TimestampType.CREATE_TIME})
+
+    patch.setattr(rewrite, "build_batch", build)
+
+
+def _note_as_sent(header: BatchHeader) -> Note:
+    is_given = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    time_ms = header.base_timestamp if is_given else header.max_timestamp
+    return header.size, header.last_offset, time_ms
+
+
+def _recovered_under_the_time_of_the_producer(patch: Patch) -> None:
+    """LogAppendTime: a time index that recovery writes has the producer's time."""
+    patch.setattr(segment_module, "note_of", _note_as_sent)
+
+
+def _cleaned_under_the_time_of_the_producer(patch: Patch) -> None:
+    """LogAppendTime: a time index that cleaning writes has it."""
+    patch.setattr(cleaner, "note_of", _note_as_sent)
+
+
 BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
     ("appends", _recovery_point_before_sync),
     ("appends", _directory_never_synced),
     ("appends", _sync_of_the_newest_file_only),
     ("truncates", _truncate_files_before_state),
     ("truncates", _truncation_not_synced),
-    ("appends", _recovery_does_not_check),
+    ("errors", _recovery_does_not_check),
     ("errors", _recovery_believes_the_page_cache),
     ("appends", _recovery_is_not_synced),
     ("retains", _start_not_durable),
@@ -217,6 +323,16 @@ BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
     ("jobs", _a_second_sync_is_believed),
     ("policies", _a_gap_is_not_remembered),
     ("pagecache", _a_log_that_ends_below_its_start),
+    ("appends", _batches_stay_as_they_were_packed),
+    ("appends", _packed_anew_in_name_only),
+    ("appends", _packing_anew_loses_headers),
+    ("appends", _the_time_of_the_producer_stays),
+    ("truncates", _indexed_under_the_time_of_the_producer),
+    ("converts", _a_follower_converts),
+    ("converts", _cleaning_unpacks),
+    ("converts", _cleaning_forgets_whose_time_it_is),
+    ("appends", _recovered_under_the_time_of_the_producer),
+    ("compacts", _cleaned_under_the_time_of_the_producer),
 ]
 
 

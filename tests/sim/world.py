@@ -13,14 +13,13 @@ from dataclasses import replace
 from random import Random
 
 from ottla.proto.errors import StorageError
-from ottla.proto.ids import LeaderEpoch, Offset, TopicPartition
-from ottla.proto.records.header import read_header
+from ottla.proto.ids import NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
 from ottla.replication.compaction.cleaner import CleaningJob, begin_cleaning, finish_cleaning
-from ottla.replication.inspect.verify import verify_directory
 from ottla.replication.log.log import Log
 from ottla.replication.log.manager import LogManager
 from ottla.replication.log.surgery import delete_records, purge, reset, truncate
 from ottla.replication.log.sync import SyncJob
+from ottla.replication.settings import LogSettings
 from ottla.replication.storage import failpoints
 from ottla.replication.storage.faults import (
     FaultPlan,
@@ -34,16 +33,19 @@ from ottla.replication.storage.memory import MemoryFiles, MemoryStateStore
 from ottla.replication.storage.unsynced import Style
 from tests.builders import NOW_MS, batches_of
 from tests.sim.jobs import run_both
-from tests.sim.material import random_batch, random_settings, stamped
-from tests.sim.model import Model, ModelBatch, same_records
+from tests.sim.material import Sent, random_batch, random_conversion, random_settings
+from tests.sim.model import Model, ModelBatch, same_records, time_given
 from tests.sim.promises import (
     BrokenPromiseError,
     check_assigned,
     check_producers,
     check_reads,
     check_running,
+    check_sound,
+    check_times,
     epochs_agree,
     everything_of,
+    none_of,
     records_between,
     require,
     rewritten_to,
@@ -104,29 +106,34 @@ class World:
     # -- what users do -----------------------------------------------------------------------------
 
     def op_append(self) -> None:
-        raw = self._batch()
-        header = read_header(raw)
-        if header.producer_id >= 0:
-            self.sequences[header.producer_id] = header.base_sequence + header.count
-        self._tell(f"append {header.count} at {self.log.end_offset}")
+        sent = self._batch(self.settings)
+        if sent.producer_id >= 0:
+            self.sequences[sent.producer_id] = sent.sequence + len(sent.records)
+        self._tell(f"append {len(sent.records)} at {self.log.end_offset}")
         after = self.model.copy()
-        after.append(stamped(raw, self.log.end_offset, self.epoch))
+        kept = self._kept(sent, self.log.end_offset, self.settings)
+        after.append(kept)
 
         def append() -> None:
             placed = self.log.append_as_leader(
-                raw, epoch=LeaderEpoch(self.epoch), now_ms=self.now_ms
+                sent.raw(), epoch=LeaderEpoch(self.epoch), now_ms=self.now_ms
             )
             require(placed.first_offset == self.model.end_offset, f"placed at {placed}")
+            given = time_given(kept.header)
+            require(placed.append_time_ms == (given or NO_TIMESTAMP), f"{placed}, at {given}")
 
         self._do(append, [after])
 
     def op_follow(self) -> None:
-        """Two batches at once, as a fetch brings them, the second one perhaps after a gap."""
-        end = self.log.end_offset
-        first = stamped(self._batch(idempotent=False), end, self.epoch)
+        """Two batches at once, as a fetch brings them, the second one perhaps after a gap.
+
+        The leader may convert otherwise than this replica would: one of them heard first.
+        """
+        end, leader = self.log.end_offset, random_conversion(self.dice, self.settings)
+        first = self._kept(self._batch(leader, idempotent=False), end, leader)
         gap = self.dice.choice((0, 0, 3))
-        offset = read_header(first).next_offset + gap
-        second = stamped(self._batch(idempotent=False), offset, self.epoch)
+        offset = first.header.next_offset + gap
+        second = self._kept(self._batch(leader, idempotent=False), offset, leader)
         after = self.model.copy()
         after.append(first)
         middle = after.copy()
@@ -134,7 +141,7 @@ class World:
         self._tell(f"follow at {end}, gap {gap}")
         self._do(
             lambda: self.log.append_as_follower(
-                first + second, now_ms=self.now_ms, gaps_allowed=True
+                first.raw + second.raw, now_ms=self.now_ms + 1, gaps_allowed=True
             ),
             [middle, after],
         )
@@ -174,6 +181,12 @@ class World:
         self._tell(f"compact: {self.settings.compact}")
         self.log.adopt_settings(self.settings)
 
+    def op_convert(self) -> None:
+        """The topic asks for another codec and another clock; what is in the log stays."""
+        self.settings = random_conversion(self.dice, self.settings)
+        self._tell(f"{self.settings.compression_type}, {self.settings.timestamp_type.name}")
+        self.log.adopt_settings(self.settings)
+
     def op_sync(self) -> None:
         self._tell("sync")
         self._do(self.log.sync, [self.model], self._promise)
@@ -208,6 +221,7 @@ class World:
         # batch and the cut.
         require(self.model.end_offset <= self.log.end_offset, "the cut took too much")
         self.model.end_offset = self.log.end_offset
+        self._check_times()
         self._lead_again()
 
     def _lead_again(self) -> None:
@@ -283,6 +297,7 @@ class World:
         start = self.model.start_offset
         below = [batch for batch in self.model.batches if batch.header.last_offset < start]
         self.model.batches = below + actual
+        self._check_times()
 
     # -- what the world does -----------------------------------------------------------------------
 
@@ -364,7 +379,8 @@ class World:
         self.plan.rules.clear()
         if self.style is None and self.dice.random() < 0.2 and self._fail_during_recovery():
             is_power_cut = True
-        self._verify()
+        if not self.is_ahead:  # A page-cache topic may lose what it committed: `verify` says so.
+            check_sound(self.files, self.records)
         self.manager = self._boot()
         if PARTITION not in self.manager.logs:
             raise BrokenPromiseError("the partition is gone")
@@ -376,20 +392,8 @@ class World:
         self.sequences.clear()
         self.epoch = max(self.epoch, self.log.epochs.latest)
         self._check_twice()
+        self._check_times()
         self.op_epoch()
-
-    def _verify(self) -> None:
-        """What a dead process or machine left is sound: `verify` finds no problem."""
-        if self.is_ahead:  # A page-cache topic may lose what it committed, and `verify` says so.
-            return
-        found = verify_directory(
-            self.files,
-            "/data",
-            state_path="/state",
-            read_state=lambda path: MemoryStateStore(self.records),
-        )
-        problems = [problem for part in found.partitions for problem in part.problems]
-        require(found.ok, f"verify: {found.problems} {problems}")
 
     def _fail_during_recovery(self) -> bool:
         """The power goes while the log is being opened; return whether it did."""
@@ -431,23 +435,16 @@ class World:
                 most = outcomes[0].prefix(end).readable()
                 agrees = records_between(actual, most) and records_between(least, actual)
             if agrees and epochs_agree(self.log, model):
-                below = [b for b in model.batches if b.header.last_offset < start]
-                model.batches = below + actual
+                if is_cleaning:
+                    below = [b for b in model.batches if b.header.last_offset < start]
+                    model.batches = below + actual
                 model.high_watermark = self.log.high_watermark
                 model.promised_end = self.log.synced_offset
                 require(self.log.synced_offset == end, "what recovery found is durable")
                 check_producers(self.log, actual)
                 check_assigned(self.log, outcomes)
                 return model
-        raise BrokenPromiseError(
-            f"the log has {start} to {end}, batches "
-            f"{[b.header.base_offset for b in actual]}; that is none of "
-            + "; ".join(
-                f"{o.start_offset} to {o.end_offset} promised {o.promised_end} "
-                f"{[b.header.base_offset for b in o.readable()]}"
-                for o in outcomes
-            )
-        )
+        raise none_of(outcomes, self.log, actual)
 
     def _actual(self) -> list[ModelBatch]:
         return [ModelBatch.of(raw) for raw in batches_of(self.log)]
@@ -455,7 +452,11 @@ class World:
     def _check_running(self) -> None:
         check_running(self.log, self.model)
         if self.dice.random() < 0.1 and not self.plan.rules:
-            check_reads(self.log, self.model, self.dice, self.now_ms - self.dice.randrange(200))
+            check_reads(self.log, self.model, self.dice, self.now_ms)
+
+    def _check_times(self) -> None:
+        if not self.plan.rules:
+            check_times(self.log, self.model, self.dice, self.now_ms)
 
     def _check_twice(self) -> None:
         """Opening once more, after nothing happened, gives the same."""
@@ -468,17 +469,20 @@ class World:
 
     # -- material ----------------------------------------------------------------------------------
 
-    def _batch(self, *, idempotent: bool = True) -> bytes:
+    def _batch(self, settings: LogSettings, *, idempotent: bool = True) -> Sent:
         producer_id = self.dice.choice((-1, 1, 2)) if idempotent else -1
         return random_batch(
             self.dice,
+            settings,
             now_ms=self.now_ms,
-            segment_bytes=self.settings.segment_bytes,
             producer_id=producer_id,
             # A producer that starts over begins a new epoch: sequences go on from 0.
             producer_epoch=self._producer_epoch(producer_id),
             sequence=self.sequences.get(producer_id, 0) if producer_id >= 0 else -1,
         )
+
+    def _kept(self, sent: Sent, offset: int, settings: LogSettings) -> ModelBatch:
+        return sent.kept(settings, offset=offset, epoch=self.epoch, now_ms=self.now_ms)
 
     def _producer_epoch(self, producer_id: int) -> int:
         if producer_id < 0:

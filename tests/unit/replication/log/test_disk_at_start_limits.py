@@ -8,8 +8,11 @@ there again.
 from __future__ import annotations
 
 import errno
+import json
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +38,7 @@ from ottla.replication.storage.disk import DiskFiles
 from ottla.replication.storage.faults import FaultPlan, FaultRule
 from ottla.replication.storage.memory import MemoryFiles, MemoryStateStore
 from tests.builders import NOW_MS, append, batches_of, produced
+from tests.portion import portion
 from tests.unit.replication.log.disk_at_start import (
     BATCH,
     END,
@@ -42,6 +46,13 @@ from tests.unit.replication.log.disk_at_start import (
     Node,
     filled,
     time_of,
+)
+from tests.unit.replication.log.many_segments import (
+    RECOVERED_MAX,
+    Told,
+    make_segments,
+    node_at,
+    trust_below,
 )
 
 REPOSITORY = Path(__file__).parents[4]
@@ -254,6 +265,43 @@ def test_very_many_segments_need_no_more_than_1024_descriptors(
         check=False,
     )
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
+
+
+def used(root: Path, count: int) -> Told:
+    """What it took another process to open and use a log of `count` segments; told to people."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.unit.replication.log.many_segments", str(root), str(count)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    print(f"{count} segments: {done.stdout}", end="")
+    told = Told(**json.loads(done.stdout))
+    # The files that were read last, each with its two maps, and what a process has anyway.
+    assert told.descriptors <= 3 * HANDLES_MAX + 64
+    assert told.memory_mb < 300
+    return told
+
+
+@pytest.mark.long
+def test_a_hundred_thousand_segments_on_disk_are_opened_and_used_with_1024_descriptors(
+    tmp_path: Path,
+) -> None:
+    count, root = portion(100_000, least=1000), tmp_path / "data"
+    try:
+        began = time.monotonic()
+        make_segments(str(root), count)
+        print(f"\n{count} segments made in {time.monotonic() - began:.1f} s")
+        assert used(root, count).checked_bytes == 0
+        # The worst that is no damage: without a snapshot, all batches are asked for producers.
+        trust_below(node_at(str(root)), count + 3 - RECOVERED_MAX, is_snapshot_kept=False)
+        assert used(root, count + 3).checked_bytes == RECOVERED_MAX * BATCH
+    finally:
+        # Nobody wants to keep so many files until the third run from now.
+        shutil.rmtree(root)
 
 
 @pytest.mark.long
