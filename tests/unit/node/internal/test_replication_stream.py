@@ -194,13 +194,17 @@ def test_who_is_refused_says_so_once_and_goes_on_trying() -> None:
 class BrokenPuller(NotedPuller):
     """Has a bug in its first answer."""
 
+    bug: Exception = AssertionError("a bug")
+
     def take(self, answer: bytes) -> None:
         super().take(answer)
         if len(self.answers) == 1:
-            raise AssertionError("a bug")
+            raise self.bug
 
 
-def test_a_bug_behind_a_stream_is_reported_and_the_stream_begins_anew() -> None:
+# The second is also what a write that comes too late raises, and that one is not told.
+@pytest.mark.parametrize("bug", [AssertionError("a bug"), asyncio.InvalidStateError("a bug")])
+def test_a_bug_behind_a_stream_is_reported_and_the_stream_begins_anew(bug: Exception) -> None:
     reported: list[Any] = []
 
     async def story() -> None:
@@ -208,6 +212,7 @@ def test_a_bug_behind_a_stream_is_reported_and_the_stream_begins_anew() -> None:
         async with leader() as node:
             loop.set_exception_handler(lambda _, what: reported.append(what["exception"]))
             stream, puller = ReplicationStream(LEADER, following()), BrokenPuller()
+            puller.bug = bug
             stream.point_at(node.where)
             task = loop.create_task(stream.run(puller))
             (await node.fed()).tell(b"news")
