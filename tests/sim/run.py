@@ -3,14 +3,18 @@
 Three simulators share this line: the log on its disk (`scenarios.py`), the cluster
 (`cluster/climate.py`) and replication (`replication/climate.py`). The scenarios `cluster` and
 `replication` draw one of their families for each seed; `cluster-wipes`, `replication-cuts` and the
-like play one family only.
+like play one family only. Every core plays; a seed is the same story whoever plays it.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import traceback
+from collections.abc import Sequence
+from contextlib import nullcontext
+from multiprocessing import Pool
 
 from ottla.replication.storage import failpoints
 from tests.sim.cluster.climate import ANY, FAMILIES, scenario_of
@@ -23,6 +27,8 @@ from tests.sim.world import World
 STEPS = 60
 FAILURES_MAX = 3
 TOLD_EVERY = 500
+# Seeds that are handed to a process at once.
+CHUNK = 10
 CLUSTER = {scenario_of(family): family for family in (ANY, *FAMILIES)}
 REPLICATION = {
     replication.scenario_of(family): family for family in (replication.ANY, *replication.FAMILIES)
@@ -54,28 +60,50 @@ def play_any(seed: int, scenario: str) -> None:
         play(seed, scenario)
 
 
+def played(pair: tuple[str, int]) -> str | None:
+    """Run one seed of a scenario; return what broke, with its story, or None."""
+    scenario, seed = pair
+    try:
+        play_any(seed, scenario)
+    except Exception:  # noqa: BLE001 - whatever broke, the search goes on
+        return traceback.format_exc()
+    return None
+
+
+def search(scenarios: Sequence[str], seeds: Sequence[int], jobs: int) -> tuple[int, int]:
+    """Play all seeds of all scenarios until a few broke; return how many ran, and how many broke.
+
+    They are told in their order, whoever plays them.
+    """
+    runs, failed = 0, 0
+    pairs = [(scenario, seed) for scenario in scenarios for seed in seeds]
+    # One seed is played here, where a debugger sees it.
+    context = Pool(jobs) if len(pairs) > 1 else nullcontext()
+    with context as pool:
+        outcomes = pool.imap(played, pairs, CHUNK) if pool else map(played, pairs)
+        for (scenario, seed), broken in zip(pairs, outcomes, strict=True):
+            runs += 1
+            if broken is not None:
+                failed += 1
+                print(broken, file=sys.stderr, flush=True)
+                if failed >= FAILURES_MAX:
+                    break
+            if runs % TOLD_EVERY == 0:
+                print(f"{runs} runs, the last one seed {seed} of {scenario}", flush=True)
+    return runs, failed
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make sim")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--scenario", choices=sorted((*SCENARIOS, *CLUSTER, *REPLICATION)))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
     seeds = [given.seed] if given.seed is not None else range(given.first, given.first + given.runs)
     scenarios = [given.scenario] if given.scenario else [*NOISY, ANY, replication.ANY]
-    runs, failed = 0, 0
-    for scenario in scenarios:
-        for seed in seeds:
-            runs += 1
-            try:
-                play_any(seed, scenario)
-            except Exception:  # noqa: BLE001 - whatever broke, the search goes on
-                failed += 1
-                traceback.print_exc()
-                if failed >= FAILURES_MAX:
-                    return 1
-            if runs % TOLD_EVERY == 0:
-                print(f"{runs} runs, the last one seed {seed} of {scenario}", flush=True)
+    runs, failed = search(scenarios, seeds, given.jobs)
     print(f"{runs} runs, {failed} failed")
     return 1 if failed else 0
 

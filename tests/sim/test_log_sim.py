@@ -7,8 +7,8 @@ import pytest
 from tests.sim.run import play
 from tests.sim.scenarios import NOISY
 
-# 10 × 8 seeds a scenario.
-BLOCKS = 10
+# 3 × 8 seeds a scenario.
+BLOCKS = 3
 SEEDS_PER_BLOCK = 8
 
 

@@ -8,8 +8,8 @@ from tests.sim.cluster.climate import ANY, FAMILIES, scenario_of
 from tests.sim.cluster.run import play
 from tests.sim.scenarios import SCENARIOS
 
-# 5 × 50 seeds.
-BLOCKS = 5
+# 2 × 50 seeds.
+BLOCKS = 2
 SEEDS_PER_BLOCK = 50
 
 

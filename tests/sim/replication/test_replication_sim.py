@@ -9,8 +9,8 @@ from tests.sim.replication.climate import ANY, FAMILIES, scenario_of
 from tests.sim.replication.run import play
 from tests.sim.scenarios import SCENARIOS
 
-# 20 × 50 seeds.
-BLOCKS = 20
+# 6 × 50 seeds.
+BLOCKS = 6
 SEEDS_PER_BLOCK = 50
 
 

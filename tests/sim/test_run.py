@@ -1,0 +1,41 @@
+"""Searching seeds: what breaks is told, whoever played it, and a search that found too much ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim import run
+from tests.sim.promises import BrokenPromiseError
+
+_BAD = (3, 27)
+
+
+@pytest.fixture(autouse=True)
+def _broken_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds that break a promise; processes that are forked have them too."""
+
+    def play_any(seed: int, scenario: str) -> None:
+        if seed in _BAD:
+            raise BrokenPromiseError(f"seed {seed} of {scenario}")
+
+    monkeypatch.setattr(run, "play_any", play_any)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_every_seed_is_played_and_those_that_break_are_told(
+    jobs: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.search(["appends"], range(40), jobs) == (40, 2)
+    told = capsys.readouterr().err
+    assert told.index("seed 3 of appends") < told.index("seed 27 of appends")
+
+
+def test_a_single_seed_is_played_in_this_process(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.search(["appends"], [4], jobs=2) == (1, 0)
+    assert run.search(["appends"], [3], jobs=2) == (1, 1)
+    assert "seed 3 of appends" in capsys.readouterr().err
+
+
+def test_a_search_that_found_enough_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "FAILURES_MAX", 2)
+    assert run.search(["appends"], range(1000), jobs=2) == (28, 2)
