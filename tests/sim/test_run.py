@@ -1,4 +1,4 @@
-"""Searching seeds: what breaks is told, whoever played it, and a search that found too much ends."""
+"""Searching seeds: what breaks is told, whoever played it; a search that found enough ends."""
 
 from __future__ import annotations
 

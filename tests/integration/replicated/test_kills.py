@@ -19,6 +19,7 @@ from ottla.proto.ids import TopicPartition
 from tests.integration.clusters import ClusterNode, make_cluster
 from tests.integration.replicated.figures import Figures
 from tests.integration.replicated.goals import kind_of, missed
+from tests.integration.replicated.history import Fate
 from tests.integration.replicated.stage import (
     DEADLINE_S,
     Stage,
@@ -27,6 +28,7 @@ from tests.integration.replicated.stage import (
     start_again,
     terminate,
 )
+from tests.integration.replicated.trace_judge import judge_trace, read_trace
 from tests.integration.replicated.wire import create_topic, delete_topic, look
 from tests.portion import is_whole, portion
 
@@ -75,13 +77,24 @@ def _require_goals(figures: Figures) -> None:
 
 
 def test_a_few_kills_hangs_and_farewells_lose_nothing(tmp_path: Path) -> None:
+    """What nodes tell of themselves meanwhile fits what their writers were told, too."""
     figures = Figures("a few")
     faults = ["killed", "SIGTERM", "silent", "killed"]
-    with on_stage(make_cluster(tmp_path), seed=1) as stage:
+    cluster = make_cluster(
+        tmp_path, options_of=lambda node: {"trace.file": str(tmp_path / f"trace-{node}.jsonl")}
+    )
+    with on_stage(cluster, seed=1) as stage:
         _strike_many(stage, figures, faults)
         figures.tell()
         stage.judge_all()
+        lines = read_trace(tmp_path.glob("trace-*.jsonl"))
+        raw = [one for one in stage.history.attempts if one.writer == "raw"]
     _require_bounds(figures)
+    assert not (problems := judge_trace(lines, raw)), "\n".join(problems)
+    events = {line["event"] for line in lines}
+    assert events >= {"led", "followed", "isr", "committed", "synced", "isr_proposed"}
+    acknowledged = sum(one.fate is Fate.OK for one in raw)
+    print(f"{len(lines)} lines of trace, {acknowledged} acknowledgements held beside them")
 
 
 @pytest.mark.long
