@@ -92,8 +92,8 @@ tidy: install ## the house rules
 	$(BIN)/pytest -q tests/tidy
 
 .PHONY: sim
-sim: install ## simulation: make sim [SEED=…] [RUNS=…] [SCENARIO=…]
-	$(BIN)/python -m tests.sim.run $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(SCENARIO),--scenario $(SCENARIO))
+sim: install ## simulation, on all cores: make sim [SEED=…] [RUNS=…] [FIRST=…] [SCENARIO=…]
+	$(BIN)/python -m tests.sim.run $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(FIRST),--first $(FIRST)) $(if $(SCENARIO),--scenario $(SCENARIO))
 
 .PHONY: crash
 crash: install ## the long kill -9 and power-cut runs of logs, nodes and controllers

@@ -13,8 +13,8 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import nullcontext
-from multiprocessing import Pool
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 from ottla.replication.storage import failpoints
 from tests.sim.cluster.climate import ANY, FAMILIES, scenario_of
@@ -60,12 +60,11 @@ def play_any(seed: int, scenario: str) -> None:
         play(seed, scenario)
 
 
-def played(pair: tuple[str, int]) -> str | None:
+def played(scenario: str, seed: int) -> str | None:
     """Run one seed of a scenario; return what broke, with its story, or None."""
-    scenario, seed = pair
     try:
         play_any(seed, scenario)
-    except Exception:  # noqa: BLE001 - whatever broke, the search goes on
+    except (Exception, failpoints.CrashError):  # noqa: BLE001 - the search goes on
         return traceback.format_exc()
     return None
 
@@ -73,14 +72,18 @@ def played(pair: tuple[str, int]) -> str | None:
 def search(scenarios: Sequence[str], seeds: Sequence[int], jobs: int) -> tuple[int, int]:
     """Play all seeds of all scenarios until a few broke; return how many ran, and how many broke.
 
-    They are told in their order, whoever plays them.
+    They are told in their order, whoever plays them. A process that dies ends the search.
     """
     runs, failed = 0, 0
     pairs = [(scenario, seed) for scenario in scenarios for seed in seeds]
-    # One seed is played here, where a debugger sees it.
-    context = Pool(jobs) if len(pairs) > 1 else nullcontext()
-    with context as pool:
-        outcomes = pool.imap(played, pairs, CHUNK) if pool else map(played, pairs)
+    workers = ProcessPoolExecutor(jobs, mp_context=get_context("fork"))
+    try:
+        # One seed is played here, where a debugger sees it.
+        outcomes = (
+            map(played, *zip(*pairs, strict=True))
+            if len(pairs) == 1
+            else workers.map(played, *zip(*pairs, strict=True), chunksize=CHUNK)
+        )
         for (scenario, seed), broken in zip(pairs, outcomes, strict=True):
             runs += 1
             if broken is not None:
@@ -90,6 +93,8 @@ def search(scenarios: Sequence[str], seeds: Sequence[int], jobs: int) -> tuple[i
                     break
             if runs % TOLD_EVERY == 0:
                 print(f"{runs} runs, the last one seed {seed} of {scenario}", flush=True)
+    finally:
+        workers.shutdown(cancel_futures=True)
     return runs, failed
 
 
@@ -102,6 +107,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
     seeds = [given.seed] if given.seed is not None else range(given.first, given.first + given.runs)
+    if given.runs < 1 or given.jobs < 1:
+        parser.error("there is at least one run, and one job")
     scenarios = [given.scenario] if given.scenario else [*NOISY, ANY, replication.ANY]
     runs, failed = search(scenarios, seeds, given.jobs)
     print(f"{runs} runs, {failed} failed")
