@@ -38,6 +38,8 @@ class Broker:
     is_heard: Callable[[], bool] = lambda: True
     # Whether the stream to a broker that is followed here broke: it may be dead, unheard of yet.
     is_out_of_reach: Callable[[BrokerId], bool] = lambda broker_id: False
+    # For how many seconds it is broken by now; None: it is not.
+    lost_for_s: Callable[[BrokerId], float | None] = lambda broker_id: None
     # Obeys the metadata of a partition at once, which it would else in a moment.
     hurry: Callable[[TopicPartition], None] = lambda partition: None
     # What other brokers are asked for the sake of transactions.

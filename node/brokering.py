@@ -202,6 +202,7 @@ class Brokering:
             data_dir=premises.data.root,
             is_heard=lambda: self.lifeline.is_heard(premises.clock.monotonic_ms()),
             is_out_of_reach=lambda one: self.replication.fetchers.leaders.get(one) is False,
+            lost_for_s=self.replication.fetchers.lost_for_s,
             hurry=self._reconcile.hurry,
             peers=RemotePeers(premises.me, premises.channels, lambda: self.controller.image),
         )

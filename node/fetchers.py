@@ -78,6 +78,11 @@ class Fetchers:
         """Return every leader that is followed, and whether a stream leads there."""
         return {leader: way.stream.is_connected for leader, way in self._ways.items()}
 
+    def lost_for_s(self, leader: BrokerId) -> float | None:
+        """Return since when the stream to a leader is broken; None: it is not, or there is none."""
+        way = self._ways.get(leader)
+        return None if way is None else way.stream.lost_for_s
+
     def follow(self, replica: Replica, leader: BrokerId) -> None:
         """Fetch this replica from that leader, and from nobody else."""
         if self._is_stopped or self._leaders.get(replica) == leader:

@@ -1,4 +1,5 @@
-"""What a node does by itself, all the time: checkpoints, retention, compaction, looking at itself.
+"""What a node does by itself, all the time: checkpoints, retention, compaction, removing files,
+looking at itself.
 
 One task each. None of them holds up the event loop: what blocks for long runs on a thread, and what
 cannot goes partition by partition, with a pause between them.
@@ -32,6 +33,8 @@ _log = logger("node.housekeeping")
 # A checkpoint syncs. Where nobody asked for syncs it comes in one round of so many: every minute by
 # default, as in Kafka, since writers wait while the disk works.
 _PAGECACHE_ROUNDS: Final = 12
+# Files of deleted partitions go so soon: a disk that is full is emptied by deleting topics.
+_REMOVAL_S: Final = 1.0
 # Memory per key in the map of a cleaning, as Python has it.
 _KEY_BYTES: Final = 160
 
@@ -56,6 +59,7 @@ class Housekeeping:
         self._tasks = [
             loop.create_task(self._repeat(option, work), name=name) for name, option, work in rounds
         ]
+        self._tasks.append(loop.create_task(self._remove_often(), name="removal"))
         delay = measure_loop_delay(self._broker.metrics.loop_delay)
         self._tasks.append(loop.create_task(delay, name="loop delay"))
         for task in self._tasks:
@@ -72,6 +76,11 @@ class Housekeeping:
             interval_ms = self._broker.options.current.value_of(interval)
             await asyncio.sleep(max(1, interval_ms) / 1000)
             await _undisturbed(_told(work()))
+
+    async def _remove_often(self) -> None:
+        while True:
+            await asyncio.sleep(_REMOVAL_S)
+            await _undisturbed(_told(self.remove()))
 
     # -- the rounds ------------------------------------------------------------------------------
 
@@ -101,10 +110,13 @@ class Housekeeping:
         if told is not None:
             _tell(told)
 
-    async def retain(self) -> None:
-        """Remove what is too old or too much."""
+    async def remove(self) -> None:
+        """Remove the files of deleted partitions."""
         manager = self._broker.replicas.manager
         await asyncio.get_running_loop().run_in_executor(self._executor, manager.remove_buried)
+
+    async def retain(self) -> None:
+        """Remove what is too old or too much."""
         for replica in self._broker.replicas:
             if self._is_kept(replica) and not replica.cleaning.locked():
                 self._retain_in(replica)

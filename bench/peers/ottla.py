@@ -18,9 +18,6 @@ from ottla.node.clock import Clock
 from ottla.node.local.cluster import LocalCluster
 from ottla.node.local.states import State, state_of
 
-# Files of removed topics go soon: a turn does not pay for writing back what an earlier one left.
-_OPTIONS: Final = {"log.retention.check.interval.ms": "200"}
-
 
 class OttlaPeer(Peer):
     """Three nodes, each broker and controller."""
@@ -42,7 +39,7 @@ class OttlaPeer(Peer):
     @property
     def settings(self) -> Mapping[str, str]:
         return {
-            **_OPTIONS,
+            "options": "all at their defaults",
             "topics": "3 copies, min.insync.replicas=2; ottla.durability fsync (the default) or "
             "pagecache",
         }
@@ -62,7 +59,7 @@ class OttlaPeer(Peer):
     def spawn(self) -> None:
         is_new = self._local.place.read() is None
         nodes, port = (len(NODES), 0) if is_new else (None, None)
-        asyncio.run(self._local.launch(nodes, port, _OPTIONS if is_new else {}))
+        asyncio.run(self._local.launch(nodes, port, {}))
 
     def is_ready(self) -> bool:
         async def ready() -> bool:

@@ -5,7 +5,9 @@ Not here: the table (`render.py`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,12 +38,18 @@ COLOURS: Final = {
     "nats-sync": "#1f5c35",
 }
 _RATES: Final = (100, 300, 1000, 10_000)
+# Who drew it and under which terms: of no use to who looks at it, and full of addresses.
+_ABOUT: Final = re.compile(r"<!DOCTYPE.*?>\n?| *<metadata>.*?</metadata>\n?", re.DOTALL)
+_BLANKS: Final = re.compile(r"[ \t]+$", re.MULTILINE)
 
 
 def _save(figure: Any, folder: Path, name: str) -> None:
     figure.tight_layout()
     figure.savefig(folder / f"{name}.png", dpi=110)
-    figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    drawn = StringIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
+    tidy = _BLANKS.sub("", _ABOUT.sub("", drawn.getvalue()))
+    (folder / f"{name}.svg").write_text(tidy, encoding="utf-8")
     pyplot.close(figure)
 
 

@@ -103,10 +103,19 @@ class ReplicationStream:
         self._count: Final = follower.count_of(leader)
         # Dials that failed: of several addresses of a name, the next one is tried.
         self._failures = 0
+        # When a leader that had answered was lost, by the clock of the loop.
+        self._lost_at_s: float | None = None
 
     @property
     def is_connected(self) -> bool:
         return self._voice is not None
+
+    @property
+    def lost_for_s(self) -> float | None:
+        """Return since when a leader that had answered is gone; None: it is not."""
+        if self._lost_at_s is None:
+            return None
+        return asyncio.get_running_loop().time() - self._lost_at_s
 
     def wake(self) -> None:
         """Ask the puller soon what it has to say."""
@@ -164,6 +173,7 @@ class ReplicationStream:
         def reached() -> None:
             nonlocal is_reached
             is_reached = True
+            self._lost_at_s = None
             self._count.opened()
             self._told.well("leader_connected", address=where.address)
 
@@ -178,6 +188,7 @@ class ReplicationStream:
             self._told.ill(event, str(error), address=where.address)
             self._failures += not is_reached
             if is_reached:
+                self._lost_at_s = asyncio.get_running_loop().time()
                 self._count.broke()
         except Exception as error:  # noqa: BLE001  # whatever it is, the other partitions go on
             end_if_cancelled()

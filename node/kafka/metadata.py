@@ -7,6 +7,10 @@ Nobody is asked who he is yet, so everybody is told that he may do everything.
 Not here: changing anything, but for topics that are made because somebody asked for them.
 
 V1  no version is told that is not served (but Produce 0–2; see the table)
+V2  a leader whose stream to this broker broke a moment ago is not told as the leader: who lost it
+    as well would be sent back there, and many clients do not ask again for a second
+V3  a broker that was lost a moment ago is still listed: librdkafka that hears in one answer that a
+    broker is gone, and that another leads its partitions, mislays these for a second
 """
 
 from __future__ import annotations
@@ -47,6 +51,11 @@ _BY_ID_SINCE: Final = 12
 
 # The brokers that can be reached: a replica on any other is offline.
 Up = frozenset[BrokerId]
+_NOBODY: Final[Up] = frozenset()
+# Longer than it takes to replace a leader that died, and not for ever: others may reach one that
+# this broker does not (V2). And long enough for clients that look every second (V3).
+_NO_LEADER_S: Final = 1.0
+_LISTED_S: Final = 3.0
 
 
 # ── ApiVersions ───────────────────────────────────────────────────────────────────────────────
@@ -103,15 +112,15 @@ async def metadata(broker: Broker, request: Request) -> dict[str, Any]:
     refusals = {} if ids else await _create_missing(broker, names, request)
     # After it, so that what was just made is told.
     image = broker.controller.image
-    reachable = reachable_brokers(image)
-    up = frozenset(one.broker_id for one in reachable)
+    up = frozenset(one.broker_id for one in reachable_brokers(image))
+    lost = frozenset(one for one in up if _is_lost_within(broker, one, _NO_LEADER_S))
     if wanted is None or (version == 0 and not wanted):
-        topics = [_topic_told(topic, up) for topic in image.topics.values()]
+        topics = [_topic_told(topic, up, lost) for topic in image.topics.values()]
     elif ids:
         # Whoever names one topic by its id means all of them so; names beside ids are not read.
-        topics = [_told_by_id(image, topic_id, up) for topic_id in ids]
+        topics = [_told_by_id(image, topic_id, up, lost) for topic_id in ids]
     else:
-        topics = [_told_by_name(image, name, refusals.get(name), up) for name in names]
+        topics = [_told_by_name(image, name, refusals.get(name), up, lost) for name in names]
     if body.get("include_topic_authorized_operations", False):
         for topic in topics:
             if topic["name"] is not None:
@@ -119,13 +128,22 @@ async def metadata(broker: Broker, request: Request) -> dict[str, Any]:
     may_be_told = body.get("include_cluster_authorized_operations", False)
     return {
         "throttle_time": 0,
-        "brokers": [broker_told(one, "node_id", request.listener) for one in reachable],
+        "brokers": [
+            broker_told(one, "node_id", request.listener)
+            for one in image.brokers.values()
+            if one.broker_id in up or _is_lost_within(broker, one.broker_id, _LISTED_S)
+        ],
         "cluster_id": image.cluster_id,
         "controller_id": controller_told(image, broker.node_id),
         "topics": topics,
         "cluster_authorized_operations": CLUSTER_OPERATIONS if may_be_told else NOT_ASKED_FOR,
         "error_code": ErrorCode.NONE,
     }
+
+
+def _is_lost_within(broker: Broker, broker_id: BrokerId, seconds: float) -> bool:
+    lost_for_s = broker.lost_for_s(broker_id)
+    return lost_for_s is not None and lost_for_s < seconds
 
 
 def _contradiction(body: Message, version: int) -> ErrorCode | None:
@@ -180,19 +198,19 @@ async def _create_missing(
     return {name: answer for name, answer in answers if isinstance(answer, RequestError)}
 
 
-def _told_by_id(image: MetadataImage, topic_id: Any, up: Up) -> dict[str, Any]:
+def _told_by_id(image: MetadataImage, topic_id: Any, up: Up, lost: Up) -> dict[str, Any]:
     topic = image.topic_by_id(topic_id)
     if topic is None:
         return _absent_told(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
-    return _topic_told(topic, up)
+    return _topic_told(topic, up, lost)
 
 
 def _told_by_name(
-    image: MetadataImage, name: str, refused: RequestError | None, up: Up
+    image: MetadataImage, name: str, refused: RequestError | None, up: Up, lost: Up
 ) -> dict[str, Any]:
     topic = image.topic(name)
     if topic is not None:
-        return _topic_told(topic, up)
+        return _topic_told(topic, up, lost)
     if refused is not None:
         return _absent_told(refused.code, name)
     return _absent_told(_absence(name), name)
@@ -217,7 +235,7 @@ def _absent_told(code: ErrorCode, name: str | None, topic_id: Any = ZERO_UUID) -
 
 
 def _topic_told(
-    topic: TopicInfo, up: Up, first: int = 0, count_max: int = INT32_MAX
+    topic: TopicInfo, up: Up, lost: Up = _NOBODY, *, first: int = 0, count_max: int = INT32_MAX
 ) -> dict[str, Any]:
     partitions = topic.partitions[first : first + count_max]
     return {
@@ -226,14 +244,14 @@ def _topic_told(
         "topic_id": topic.topic_id,
         "is_internal": is_internal(topic.name),
         "partitions": [
-            _partition_told(index, one, up) for index, one in enumerate(partitions, first)
+            _partition_told(index, one, up, lost) for index, one in enumerate(partitions, first)
         ],
         "topic_authorized_operations": NOT_ASKED_FOR,
     }
 
 
-def _partition_told(index: int, partition: PartitionInfo, up: Up) -> dict[str, Any]:
-    leader = partition.leader
+def _partition_told(index: int, partition: PartitionInfo, up: Up, lost: Up) -> dict[str, Any]:
+    leader = None if partition.leader in lost else partition.leader
     return {
         "error_code": ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE,
         "partition_index": index,
@@ -283,7 +301,11 @@ def _is_astray(cursor: Message, requested: set[str]) -> bool:
 
 def _page(image: MetadataImage, name: str, first: int, room: int, up: Up) -> dict[str, Any]:
     topic = image.topic(name)
-    told = _topic_told(topic, up, first, room) if topic else _absent_told(_absence(name), name)
+    told = (
+        _topic_told(topic, up, first=first, count_max=room)
+        if topic
+        else _absent_told(_absence(name), name)
+    )
     return {**told, "topic_authorized_operations": TOPIC_OPERATIONS}
 
 

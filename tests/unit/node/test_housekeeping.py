@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from ottla.node import housekeeping
 from ottla.node.clock import Clock
 from ottla.node.config import load_node_options
 from ottla.node.housekeeping import Housekeeping
@@ -25,6 +26,7 @@ from ottla.replication.storage.failpoints import arm, disarm_all
 from ottla.replication.storage.memory import MemoryStateStore
 from tests.builders import NOW_MS, produced, small_settings
 from tests.replicas import all_synced, surroundings, view
+from tests.unit.node.doors import until
 from tests.unit.replication.log.scarce import ScarceFiles
 
 if TYPE_CHECKING:
@@ -207,6 +209,26 @@ def test_a_round_that_fails_while_the_node_stops_does_not_hold_up_the_stop() -> 
         await stopping
 
     live(story, Troubled)
+
+
+def test_the_files_of_deleted_partitions_go_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with the next round of retention, which is minutes away."""
+    monkeypatch.setattr(housekeeping, "_REMOVAL_S", 0.001)
+
+    def names(house: House) -> list[str]:
+        return [name for name in house.files.list_dir("/data") if name.endswith("-delete")]
+
+    async def story(house: House) -> None:
+        replicas = await house.write()
+        gone = house.replicas.take_out([replica.partition for replica in replicas])
+        await house.replicas.remove(gone)
+        assert len(names(house)) == len(replicas)
+        async with asyncio.timeout(DEADLINE_S):
+            house.keeping.start()
+            await until(lambda: not names(house))
+            await house.keeping.stop()
+
+    live(story)
 
 
 def test_a_partition_that_is_deleted_between_two_turns_is_left_alone() -> None:

@@ -75,6 +75,8 @@ def test_a_leader_that_was_not_there_is_found_when_it_is() -> None:
         async with pulling(Whereabouts(address, uuid4())) as (stream, puller):
             await until(lambda: "leader_unreachable" in log.getvalue())
             assert not stream.is_connected
+            # It was never there.
+            assert stream.lost_for_s is None
             assert puller.connections == 0
             await asyncio.sleep(3 * replication_stream.PAUSE_MIN_S)
             async with leader(address=address) as node:
@@ -93,11 +95,14 @@ def test_a_leader_that_starts_again_gets_a_new_stream_on_which_all_is_said_again
         async with pulling(node.where) as (stream, puller):
             (await node.fed()).tell(b"before")
             await until(lambda: puller.answers)
+            assert stream.lost_for_s is None
             await node.stop()
-            await until(lambda: not stream.is_connected)
+            await until(lambda: stream.lost_for_s is not None)
+            assert not stream.is_connected
             async with leader(address=node.address) as again:
                 (await again.fed()).tell(b"after")
                 await until(lambda: puller.answers == [b"=before", b"=after"])
+                assert stream.lost_for_s is None
             assert puller.connections == 2
         assert "This broker is stopping." in log.getvalue()
 

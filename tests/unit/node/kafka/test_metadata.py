@@ -384,6 +384,41 @@ def test_replicas_on_brokers_that_are_down_are_offline(three: Stage, version: in
     assert (second.replica_nodes, second.offline_replicas) == ([3], [3])
 
 
+def lost_since(stage: Stage, **seconds: float) -> None:
+    """Let streams to brokers be broken for so long: `b2=0.1` for broker 2."""
+    stage.broker.lost_for_s = lambda one: seconds.get(f"b{one}")
+
+
+@pytest.mark.parametrize("version", range(METADATA.low, METADATA.high + 1))
+def test_a_leader_that_was_just_lost_is_not_told_as_the_leader(three: Stage, version: int) -> None:
+    """V2. Kafka tells it until its session is over."""
+    lost_since(three, b2=0.1)
+    answer = ask(three, version, by_name("t"))
+    ((first,),) = (topic.partitions for topic in answer.topics)
+    assert (first.error_code, first.leader_id) == (5, -1)
+    # Where it is stays known: nobody has said that it is dead.
+    assert first.get("offline_replicas", [3]) == [3]
+    assert {one.node_id for one in answer.brokers} == {1, 2}
+
+
+def test_a_leader_that_stays_away_and_is_not_replaced_is_told_again(three: Stage) -> None:
+    """V2. Others may reach it."""
+    lost_since(three, b2=1.0)
+    ((first,),) = (topic.partitions for topic in ask(three, 12, by_name("t")).topics)
+    assert (first.error_code, first.leader_id) == (0, 2)
+
+
+@pytest.mark.parametrize(("seconds", "listed"), [(0.1, {1, 2, 3}), (2.9, {1, 2, 3}), (3.0, {1, 2})])
+def test_a_broker_that_was_just_lost_is_listed_a_little_longer(
+    three: Stage, seconds: float, listed: set[int]
+) -> None:
+    """V3. Nobody is sent there for a partition."""
+    lost_since(three, b3=seconds)
+    answer = ask(three, 12, by_name("t", "alone"))
+    assert {one.node_id for one in answer.brokers} == listed
+    assert [one.partitions[0].leader_id for one in answer.topics] == [2, -1]
+
+
 def test_who_may_lead_though_it_is_not_in_sync_is_told(three: Stage) -> None:
     fields = {"topics": [], "response_partition_limit": 10, "cursor": None}
     answer = three.ask(describe_topic_partitions, DESCRIBE_TOPIC_PARTITIONS, 0, fields)
