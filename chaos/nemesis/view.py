@@ -118,7 +118,8 @@ def newest(views: Mapping[int, View]) -> View:
     for node, view in views.items():
         for place, seen in view.items():
             known = found.get(place)
-            # Among equals the leader knows best.
-            if known is None or (seen.epoch, seen.leader == node) > (known.epoch, False):
+            # Among equals the leader knows best, and whoever names one better than who does not.
+            rank = (seen.epoch, seen.leader >= 0, seen.leader == node)
+            if known is None or rank > (known.epoch, known.leader >= 0, False):
                 found[place] = seen
     return found

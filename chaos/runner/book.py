@@ -48,7 +48,8 @@ class LeaderBook:
     def learn(self, place: Place, seen: Seen) -> None:
         self._recorder.note_leader(place, seen.epoch, seen.leader)
         known = self._known.get(place)
-        if known is not None and seen.epoch <= known.epoch:
+        # Of one epoch a broker that just lost its leader names nobody: others may know better.
+        if known is not None and (seen.epoch, seen.leader >= 0) <= (known.epoch, known.leader >= 0):
             return
         self._known[place] = seen
         self._doubted.pop(place, None)

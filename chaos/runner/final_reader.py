@@ -194,5 +194,6 @@ async def _leader(lines: Lines, place: Place) -> int | None:
     """Return who leads by the highest epoch that any node names."""
     asked = await asyncio.gather(*(lines.leaders(node, [place.topic]) for node in lines.addresses))
     found = [view[place] for view in asked if view is not None and place in view]
-    best = max(found, key=lambda seen: seen.epoch, default=Seen(-1, -1))
+    # Of one epoch a broker that just lost its leader names nobody.
+    best = max(found, key=lambda seen: (seen.epoch, seen.leader >= 0), default=Seen(-1, -1))
     return best.leader if best.leader >= 0 else None

@@ -39,6 +39,8 @@ _log = logger("internal.replication")
 
 PAUSE_MIN_S: Final = 0.05
 PAUSE_MAX_S: Final = 1.0
+# A leader that was heard for less than this and is gone again was not lost: the stream flaps.
+STEADY_S: Final = 1.0
 _CONNECT_S: Final = 3.0
 
 Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
@@ -112,7 +114,7 @@ class ReplicationStream:
 
     @property
     def lost_for_s(self) -> float | None:
-        """Return since when a leader that had answered is gone; None: it is not."""
+        """Return since when a leader that had answered for a while is gone; None: it is not."""
         if self._lost_at_s is None:
             return None
         return asyncio.get_running_loop().time() - self._lost_at_s
@@ -168,11 +170,12 @@ class ReplicationStream:
         return PAUSE_MIN_S
 
     async def _try_one(self, where: Whereabouts, puller: PullSide) -> None:
-        is_reached = False
+        is_reached, reached_at_s = False, 0.0
+        now_s = asyncio.get_running_loop().time
 
         def reached() -> None:
-            nonlocal is_reached
-            is_reached = True
+            nonlocal is_reached, reached_at_s
+            is_reached, reached_at_s = True, now_s()
             self._lost_at_s = None
             self._count.opened()
             self._told.well("leader_connected", address=where.address)
@@ -188,8 +191,9 @@ class ReplicationStream:
             self._told.ill(event, str(error), address=where.address)
             self._failures += not is_reached
             if is_reached:
-                self._lost_at_s = asyncio.get_running_loop().time()
                 self._count.broke()
+            if is_reached and now_s() - reached_at_s >= STEADY_S:
+                self._lost_at_s = now_s()
         except Exception as error:  # noqa: BLE001  # whatever it is, the other partitions go on
             end_if_cancelled()
             what = {"message": "the follower's end of a replication stream", "exception": error}

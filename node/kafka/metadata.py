@@ -9,8 +9,6 @@ Not here: changing anything, but for topics that are made because somebody asked
 V1  no version is told that is not served (but Produce 0–2; see the table)
 V2  a leader whose stream to this broker broke a moment ago is not told as the leader: who lost it
     as well would be sent back there, and many clients do not ask again for a second
-V3  a broker that was lost a moment ago is still listed: librdkafka that hears in one answer that a
-    broker is gone, and that another leads its partitions, mislays these for a second
 """
 
 from __future__ import annotations
@@ -53,9 +51,8 @@ _BY_ID_SINCE: Final = 12
 Up = frozenset[BrokerId]
 _NOBODY: Final[Up] = frozenset()
 # Longer than it takes to replace a leader that died, and not for ever: others may reach one that
-# this broker does not (V2). And long enough for clients that look every second (V3).
+# this broker does not (V2).
 _NO_LEADER_S: Final = 1.0
-_LISTED_S: Final = 3.0
 
 
 # ── ApiVersions ───────────────────────────────────────────────────────────────────────────────
@@ -112,8 +109,9 @@ async def metadata(broker: Broker, request: Request) -> dict[str, Any]:
     refusals = {} if ids else await _create_missing(broker, names, request)
     # After it, so that what was just made is told.
     image = broker.controller.image
-    up = frozenset(one.broker_id for one in reachable_brokers(image))
-    lost = frozenset(one for one in up if _is_lost_within(broker, one, _NO_LEADER_S))
+    reachable = reachable_brokers(image)
+    up = frozenset(one.broker_id for one in reachable)
+    lost = frozenset(one for one in up if _is_just_lost(broker, one))
     if wanted is None or (version == 0 and not wanted):
         topics = [_topic_told(topic, up, lost) for topic in image.topics.values()]
     elif ids:
@@ -128,11 +126,7 @@ async def metadata(broker: Broker, request: Request) -> dict[str, Any]:
     may_be_told = body.get("include_cluster_authorized_operations", False)
     return {
         "throttle_time": 0,
-        "brokers": [
-            broker_told(one, "node_id", request.listener)
-            for one in image.brokers.values()
-            if one.broker_id in up or _is_lost_within(broker, one.broker_id, _LISTED_S)
-        ],
+        "brokers": [broker_told(one, "node_id", request.listener) for one in reachable],
         "cluster_id": image.cluster_id,
         "controller_id": controller_told(image, broker.node_id),
         "topics": topics,
@@ -141,9 +135,9 @@ async def metadata(broker: Broker, request: Request) -> dict[str, Any]:
     }
 
 
-def _is_lost_within(broker: Broker, broker_id: BrokerId, seconds: float) -> bool:
+def _is_just_lost(broker: Broker, broker_id: BrokerId) -> bool:
     lost_for_s = broker.lost_for_s(broker_id)
-    return lost_for_s is not None and lost_for_s < seconds
+    return lost_for_s is not None and lost_for_s < _NO_LEADER_S
 
 
 def _contradiction(body: Message, version: int) -> ErrorCode | None:

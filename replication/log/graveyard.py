@@ -5,8 +5,8 @@ interruption at any point the register says what is left to do.
 
 M2  a partition is removed only when somebody said so, by rename first              (rule 56)
 
-Everything here may run on any thread, one call at a time. Errors are the kernel's and the store's;
-who calls decides what they mean.
+Everything here may run on any thread, one call at a time; `remove_buried` also beside the others.
+Errors are the kernel's and the store's; who calls decides what they mean.
 
 Not here: which logs should go, and taking them out of use first (`manager.py`).
 """

@@ -164,7 +164,9 @@ def newest(views: Sequence[View]) -> View:
     found = dict[TopicPartition, PartitionSeen]()
     for view in views:
         for place, seen in view.items():
-            if place not in found or seen.epoch > found[place].epoch:
+            known = found.get(place)
+            # Of one epoch a broker that just lost its leader names nobody.
+            if known is None or (seen.epoch, seen.leader >= 0) > (known.epoch, known.leader >= 0):
                 found[place] = seen
     return found
 

@@ -87,7 +87,11 @@ def test_a_leader_that_was_not_there_is_found_when_it_is() -> None:
     run(story)
 
 
-def test_a_leader_that_starts_again_gets_a_new_stream_on_which_all_is_said_again() -> None:
+def test_a_leader_that_starts_again_gets_a_new_stream_on_which_all_is_said_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replication_stream, "STEADY_S", 0.0)
+
     async def story() -> None:
         log = listen_to_logs()
         node = Leader()
@@ -105,6 +109,25 @@ def test_a_leader_that_starts_again_gets_a_new_stream_on_which_all_is_said_again
                 assert stream.lost_for_s is None
             assert puller.connections == 2
         assert "This broker is stopping." in log.getvalue()
+
+    run(story)
+
+
+def test_a_leader_whose_stream_flaps_does_not_count_as_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Longer than the story may take: clients must not be told for ever that nobody leads.
+    monkeypatch.setattr(replication_stream, "STEADY_S", 600.0)
+
+    async def story() -> None:
+        node = Leader()
+        await node.start()
+        async with pulling(node.where) as (stream, puller):
+            (await node.fed()).tell(b"a word")
+            await until(lambda: puller.answers)
+            await node.stop()
+            await until(lambda: not stream.is_connected)
+            assert stream.lost_for_s is None
 
     run(story)
 

@@ -408,17 +408,6 @@ def test_a_leader_that_stays_away_and_is_not_replaced_is_told_again(three: Stage
     assert (first.error_code, first.leader_id) == (0, 2)
 
 
-@pytest.mark.parametrize(("seconds", "listed"), [(0.1, {1, 2, 3}), (2.9, {1, 2, 3}), (3.0, {1, 2})])
-def test_a_broker_that_was_just_lost_is_listed_a_little_longer(
-    three: Stage, seconds: float, listed: set[int]
-) -> None:
-    """V3. Nobody is sent there for a partition."""
-    lost_since(three, b3=seconds)
-    answer = ask(three, 12, by_name("t", "alone"))
-    assert {one.node_id for one in answer.brokers} == listed
-    assert [one.partitions[0].leader_id for one in answer.topics] == [2, -1]
-
-
 def test_who_may_lead_though_it_is_not_in_sync_is_told(three: Stage) -> None:
     fields = {"topics": [], "response_partition_limit": 10, "cursor": None}
     answer = three.ask(describe_topic_partitions, DESCRIBE_TOPIC_PARTITIONS, 0, fields)
