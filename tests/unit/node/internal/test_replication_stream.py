@@ -120,13 +120,15 @@ def test_a_leader_whose_stream_flaps_does_not_count_as_lost(
     monkeypatch.setattr(replication_stream, "STEADY_S", 600.0)
 
     async def story() -> None:
+        log = listen_to_logs()
         node = Leader()
         await node.start()
         async with pulling(node.where) as (stream, puller):
             (await node.fed()).tell(b"a word")
             await until(lambda: puller.answers)
             await node.stop()
-            await until(lambda: not stream.is_connected)
+            # It is told before it is noted, and both in one go.
+            await until(lambda: "leader_lost" in log.getvalue())
             assert stream.lost_for_s is None
 
     run(story)
