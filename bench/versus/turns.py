@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.peers.peer import NODES, Peer
+from bench.versus.disk import paced_syncs
 from bench.versus.driving import Drivers, Told, seconds_of
 from bench.versus.figures import at_share, is_saturated
 from bench.versus.results import Figures
 from bench.versus.stage import Stage, Watch
 from bench.versus.workloads import Workload
 
+# How long the disk alone is asked, beside each turn of single synced records.
+_DISK_S: Final = 2.0
 _CURVE: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
 
 
@@ -154,7 +157,19 @@ def latency(times_us: list[int]) -> Figures:
     }
 
 
+def _disk_alone(stage: Stage, row: Workload) -> Figures:
+    """Return what the disk alone does at this pace, moments before; nothing if nobody waits."""
+    if stage.variant.durability != "fsync":
+        return {}
+    times_us = paced_syncs(stage.peer.directory, row.rate, _DISK_S)
+    return {
+        "disk_p50_ms": round(at_share(times_us, 0.5) / 1000, 3),
+        "disk_p99_ms": round(at_share(times_us, 0.99) / 1000, 3),
+    }
+
+
 def _paced(stage: Stage, row: Workload, *, is_followed: bool) -> Figures:
+    disk = _disk_alone(stage, row)
     with stage.topic(row.partitions) as topic, Drivers(row.seconds_max) as drivers:
         options = _options(stage, row, topic, count=row.records)
         drivers.add(stage.driver, "pace", options).wait_ready()
@@ -169,6 +184,7 @@ def _paced(stage: Stage, row: Workload, *, is_followed: bool) -> Figures:
     seen = latency(followed[0]["times_us"]) if followed else acked
     return {
         **seen,
+        **disk,
         "ack_p50_ms": acked["p50_ms"],
         "ack_p99_ms": acked["p99_ms"],
         "is_saturated": is_saturated(planned_s, took_s),

@@ -241,7 +241,7 @@ _ROWS: Final[Sequence[Workload]] = (
         records=200_000,
         about_s=15.0,
     ),
-    *(_pace(rate, "pace") for rate in (100, 300, 1000, 10_000)),
+    *(_pace(rate, "pace") for rate in (300, 1000)),
     *(_pace(rate, "flow") for rate in (100, 300, 1000, 10_000)),
     Workload(
         "start",

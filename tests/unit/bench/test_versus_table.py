@@ -49,10 +49,8 @@ def test_every_goal_is_measured_by_a_row_that_is_run_for_the_goals(goal: Goal) -
 def test_rows_are_chosen_by_name_by_beginning_and_by_set() -> None:
     assert [row.name for row in chosen(["ack-300"])] == ["ack-300"]
     assert {row.name for row in chosen(["ack-*", "ack-300"])} == {
-        "ack-100",
         "ack-300",
         "ack-1000",
-        "ack-10000",
     }
     assert chosen([]) == chosen(["full"]) == ROWS
     assert all("quick" in row.sets for row in chosen(["quick"]))
