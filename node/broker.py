@@ -5,9 +5,10 @@ Not here: how these parts come together (`wiring.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from ottla.controller.image import BrokerInfo
 from ottla.controller.port import Controller
 from ottla.node.clock import Clock
 from ottla.node.groups.coordinator import Groups
@@ -40,6 +41,8 @@ class Broker:
     is_out_of_reach: Callable[[BrokerId], bool] = lambda broker_id: False
     # For how many seconds it is broken by now; None: it is not.
     lost_for_s: Callable[[BrokerId], float | None] = lambda broker_id: None
+    # Who was fenced a moment ago: they may be dead, and clients unaware of it.
+    just_fenced: Callable[[], Iterable[BrokerInfo]] = tuple
     # Obeys the metadata of a partition at once, which it would else in a moment.
     hurry: Callable[[TopicPartition], None] = lambda partition: None
     # What other brokers are asked for the sake of transactions.

@@ -24,6 +24,7 @@ from ottla.node.cluster import ClusterController
 from ottla.node.data import directory_uuid
 from ottla.node.housekeeping import Housekeeping
 from ottla.node.internal.transactions import RemotePeers, TransactionService
+from ottla.node.just_fenced import JustFenced
 from ottla.node.kafka.dispatch import Dispatch, warm_up
 from ottla.node.kafka.producers import ProducerIds
 from ottla.node.lifeline import Lifeline
@@ -83,6 +84,9 @@ class Brokering:
             follower=self.controller,
             on_death=on_death,
         )
+        # First of all listeners: nobody may answer from an image that it has not seen.
+        self._just_fenced: Final = JustFenced()
+        self.controller.watch(self._note_fenced)
         self.replication: Final = Replication(premises, logs, self.controller, self.lifeline)
         self._reconcile: Final = Reconcile(
             options.node_id, logs.replicas, options, premises.metrics, self.replication.fetchers
@@ -118,6 +122,9 @@ class Brokering:
         await self.lifeline.unfenced()
         self._tell_lost()
         self._serve()
+
+    async def _note_fenced(self, image: MetadataImage) -> None:
+        self._just_fenced.obey(image, self._premises.clock.monotonic_ms())
 
     def _watch_the_disk(self) -> None:
         """Give up everything that is led here, as soon as the disk fails (rule 48)."""
@@ -203,6 +210,7 @@ class Brokering:
             is_heard=lambda: self.lifeline.is_heard(premises.clock.monotonic_ms()),
             is_out_of_reach=lambda one: self.replication.fetchers.leaders.get(one) is False,
             lost_for_s=self.replication.fetchers.lost_for_s,
+            just_fenced=lambda: self._just_fenced.brokers(premises.clock.monotonic_ms()),
             hurry=self._reconcile.hurry,
             peers=RemotePeers(premises.me, premises.channels, lambda: self.controller.image),
         )

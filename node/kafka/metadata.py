@@ -9,6 +9,9 @@ Not here: changing anything, but for topics that are made because somebody asked
 V1  no version is told that is not served (but Produce 0–2; see the table)
 V2  a leader whose stream to this broker broke a moment ago is not told as the leader: who lost it
     as well would be sent back there, and many clients do not ask again for a second
+V3  whoever names topics is also told where a broker with a replica of them is that was just fenced:
+    librdkafka mislays a partition for a second when one answer takes its broker away and names
+    another leader. Whoever names none is not: those are tools, that ask every broker and wait
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.controller.image import MetadataImage, PartitionInfo, TopicInfo
+from ottla.controller.image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from ottla.controller.names import METADATA_TOPIC, is_internal, name_problem
 from ottla.controller.port import NewTopic
 from ottla.node.kafka.cluster import (
@@ -123,10 +126,11 @@ async def metadata(broker: Broker, request: Request) -> dict[str, Any]:
         for topic in topics:
             if topic["name"] is not None:
                 topic["topic_authorized_operations"] = TOPIC_OPERATIONS
+    told_brokers = reachable if not (names or ids) else _with_just_fenced(broker, reachable, topics)
     may_be_told = body.get("include_cluster_authorized_operations", False)
     return {
         "throttle_time": 0,
-        "brokers": [broker_told(one, "node_id", request.listener) for one in reachable],
+        "brokers": [broker_told(one, "node_id", request.listener) for one in told_brokers],
         "cluster_id": image.cluster_id,
         "controller_id": controller_told(image, broker.node_id),
         "topics": topics,
@@ -138,6 +142,18 @@ async def metadata(broker: Broker, request: Request) -> dict[str, Any]:
 def _is_just_lost(broker: Broker, broker_id: BrokerId) -> bool:
     lost_for_s = broker.lost_for_s(broker_id)
     return lost_for_s is not None and lost_for_s < _NO_LEADER_S
+
+
+def _with_just_fenced(
+    broker: Broker, reachable: list[BrokerInfo], topics: Iterable[dict[str, Any]]
+) -> list[BrokerInfo]:
+    """Return the brokers, and those just fenced that have replicas of these topics (V3)."""
+    fenced = tuple(broker.just_fenced())
+    if not fenced:
+        return reachable
+    parts = (part for topic in topics for part in topic["partitions"])
+    holders = {one for part in parts for one in part["replica_nodes"]}
+    return reachable + [one for one in fenced if one.broker_id in holders]
 
 
 def _contradiction(body: Message, version: int) -> ErrorCode | None:
