@@ -10,7 +10,7 @@ Times and ids are counted up, so a run is the same every time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -59,6 +59,7 @@ class StageBroker:
     controller: ClusterController
     clock: Clock
     lost_for_s: Callable[[BrokerId], float | None] = lambda broker_id: None
+    just_fenced: Callable[[], Iterable[BrokerInfo]] = tuple
 
 
 class Stage:

@@ -10,6 +10,7 @@ import pytest
 
 from ottla.controller.image import FEATURE_LEVEL
 from ottla.controller.port import NewTopic
+from ottla.node.kafka.cluster import describe_cluster
 from ottla.node.kafka.metadata import (
     api_versions,
     describe_topic_partitions,
@@ -17,9 +18,11 @@ from ottla.node.kafka.metadata import (
     software_of,
     unsupported_api_versions,
 )
+from ottla.proto.ids import BrokerId
 from ottla.proto.kafka.apis import (
     API_TABLE,
     API_VERSIONS,
+    DESCRIBE_CLUSTER,
     DESCRIBE_TOPIC_PARTITIONS,
     METADATA,
 )
@@ -406,6 +409,60 @@ def test_a_leader_that_stays_away_and_is_not_replaced_is_told_again(three: Stage
     lost_since(three, b2=1.0)
     ((first,),) = (topic.partitions for topic in ask(three, 12, by_name("t")).topics)
     assert (first.error_code, first.leader_id) == (0, 2)
+
+
+def just_fenced(stage: Stage, *numbers: int) -> None:
+    stage.broker.just_fenced = lambda: [stage.image.brokers[BrokerId(one)] for one in numbers]
+
+
+def told_brokers(answer: Message) -> list[int]:
+    return [int(one.node_id) for one in answer.brokers]
+
+
+@pytest.mark.parametrize("version", range(METADATA.low, METADATA.high + 1))
+def test_who_names_a_topic_is_told_of_its_broker_that_was_just_fenced(
+    three: Stage, version: int
+) -> None:
+    """V3. But not that it could be reached, or leads, or is the controller."""
+    just_fenced(three, 3)
+    answer = ask(three, version, by_name("t"))
+    assert told_brokers(answer) == [1, 2, 3]
+    assert answer.get("controller_id", 1) != 3
+    ((first,),) = (topic.partitions for topic in answer.topics)
+    assert (first.leader_id, first.get("offline_replicas", [3])) == (2, [3])
+
+
+def test_who_names_a_topic_by_its_id_is_told_of_it_too(three: Stage) -> None:
+    """V3."""
+    just_fenced(three, 3)
+    topic_id = three.image.topics["t"].topic_id
+    assert told_brokers(ask(three, 13, by_id(topic_id))) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("version", "topics"), [(0, []), (1, None), (13, None), (1, []), (13, [])])
+def test_who_names_no_topic_is_not_told_of_it(
+    three: Stage, version: int, topics: list[dict[str, object]] | None
+) -> None:
+    """V3. All topics, or none: so ask tools that then ask every broker, and wait."""
+    just_fenced(three, 3)
+    assert told_brokers(ask(three, version, topics)) == [1, 2]
+
+
+def test_who_names_only_topics_of_others_is_not_told_of_it(three: Stage) -> None:
+    """V3."""
+    three.cluster.create((1, 2), name="elsewhere")
+    three.tell()
+    just_fenced(three, 3)
+    assert told_brokers(ask(three, 13, by_name("elsewhere", "nope"))) == [1, 2]
+    assert told_brokers(ask(three, 13, by_name("elsewhere", "t"))) == [1, 2, 3]
+
+
+def test_the_cluster_is_described_without_it(three: Stage) -> None:
+    """V3."""
+    just_fenced(three, 3)
+    fields = {"include_cluster_authorized_operations": False}
+    answer = three.ask(describe_cluster, DESCRIBE_CLUSTER, 1, fields)
+    assert [one.broker_id for one in answer.brokers] == [1, 2]
 
 
 def test_who_may_lead_though_it_is_not_in_sync_is_told(three: Stage) -> None:
