@@ -24,14 +24,14 @@ help: ## this list
 .PHONY: install
 install: $(STAMP) ## make .venv with the `ottla` command in it (PYTHON=python3.12 for another Python)
 
-$(STAMP): locks/dev.lock pyproject.toml
+$(STAMP): locks/dev.lock locks/uv.lock pyproject.toml
 	@command -v $(PYTHON) > /dev/null || { echo "make: there is no $(PYTHON) here. Ottla needs Python 3.11 or later: install it, or name it with PYTHON=…" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Ottla needs Python 3.11 or later, and $(PYTHON) is $$($(PYTHON) -V 2>&1). Name a newer one with PYTHON=…" >&2; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { echo "make: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu install python3-venv." >&2; exit 1; }
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r locks/dev.lock
+	locks/install.sh $(BIN) locks/dev.lock --compile-bytecode
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@# As pip does for a package that is not editable: each start of a node would compile it all.
-	$(BIN)/python -m compileall -q bench chaos clients controller examples node ottla proto replication tests
+	$(BIN)/python -m compileall -q -j 0 bench chaos clients controller examples node ottla proto replication tests
 	@touch $@
 
 .PHONY: run
@@ -103,7 +103,9 @@ crash: install ## the long kill -9 and power-cut runs of logs, nodes and control
 spark-install: $(SPARK_STAMP) ## PySpark and a Java into .venv as well (0.5 GB)
 
 $(SPARK_STAMP): $(STAMP) locks/spark.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r locks/spark.lock
+	@# PySpark is built where it is installed: not packed for that, and what uv unpacked (3 GB) is not kept.
+	UV_CACHE_DIR=$(VENV)/.uv locks/install.sh $(BIN) locks/spark.lock --config-settings-package=pyspark:--build-option=--compression=stored
+	@rm -rf $(VENV)/.uv
 	@touch $@
 
 .PHONY: pipeline
@@ -156,7 +158,7 @@ transactions: install ## transactions on real nodes that are killed, thousands o
 bench-install: $(BENCH_STAMP) ## what `make bench` needs beside it: NATS and its client, matplotlib, py-spy
 
 $(BENCH_STAMP): $(STAMP) locks/bench.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r locks/bench.lock
+	locks/install.sh $(BIN) locks/bench.lock
 	@touch $@
 
 .PHONY: bench
@@ -215,6 +217,7 @@ lock: ## write locks/ anew from pyproject.toml (downloads uv into a throw-away e
 	$(COMPILE) --extra bench -c locks/all.lock pyproject.toml -o locks/bench.lock
 	$(COMPILE) -c locks/dev.lock pyproject.toml -o locks/node.lock
 	$(COMPILE) -c locks/dev.lock locks/build.in -o locks/build.lock
+	$(COMPILE) locks/uv.in -o locks/uv.lock
 	rm -rf target/lock
 
 .PHONY: clean
