@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a lock names, every package by its hash: locks/install.sh .venv/bin locks/dev.lock [OPTION…]
-# By uv, in a tenth of pip's time. By pip where uv cannot be had or does not succeed, and where pip was told of an index or a
-# proxy: uv would not know of them.
+# By uv, in a tenth of pip's time. By pip where uv cannot be had or does not succeed, and where pip was told more than below: of
+# another place for packages, say, or a proxy. uv would not know of it.
 set -euo pipefail
 bin=$1
 lock=$2
@@ -9,7 +9,9 @@ shift 2
 pip=("$bin/pip" --disable-pip-version-check install --quiet --require-hashes)
 
 has_uv() {
-    ! "$bin/pip" config list | grep -qE '(index-url|no-index|proxy)=' || return 1
+    local known='cache-dir|cert|default-timeout|timeout|retries|find-links|disable-pip-version-check' told
+    told=$("$bin/pip" config list)
+    if grep -qvE "^$|\.($known)=" <<< "$told"; then return 1; fi
     # Without its errors: what pip then says of the lock itself is what matters.
     "${pip[@]}" --retries 1 --only-binary :all: -r "$(dirname "$0")/uv.lock" 2> /dev/null
 }
