@@ -28,8 +28,13 @@ QUICK_FOLDERS: Final = ("tests/tidy", "tests/unit", "tests/scripts")
 SPARK_FOLDER: Final = "tests/integration/spark"
 # The only other tests that need PySpark; without it they are skipped.
 SPARK_SINK: Final = "tests/unit/clients/spark/test_sink.py"
-# Half a gigabyte the first time, while the other tests run; then what follows is done.
-_WITH_SPARK: Final = ("bash", "-c", 'make --silent spark-install && exec "$@"', "bash")
+# Half a gigabyte the first time, while the other tests run; then what follows is done by a JVM that
+# compiles only quickly: code that runs for seconds does not pay back what the optimiser costs.
+_WITH_SPARK: Final = (
+    *("bash", "-c"),
+    'make --silent spark-install && SPARK_SUBMIT_OPTS=-XX:TieredStopAtLevel=1 exec "$@"',
+    "bash",
+)
 WITHOUT_MORE: Final = "not interop and not long and not containers and not transactions"
 _WORKERS_MAX: Final = 6
 # Three for each core: tests of clusters wait for much of their time. What each gets: `schedule.py`.
