@@ -39,8 +39,9 @@ async def _watch(addresses: dict[int, str], survivor: int, victim: int) -> None:
             answer = await _ask(lines, survivor, named)
             if answer.topics[0].partitions[0].leader_id not in (-1, victim):
                 assert victim in _listed(answer)
-                for fields in ({"topics": []}, {"topics": None}):
-                    assert victim not in _listed(await _ask(lines, survivor, {**named, **fields}))
+                for nothing in ([], None):
+                    asked = {**named, "topics": nothing}
+                    assert victim not in _listed(await _ask(lines, survivor, asked))
                 return
             await asyncio.sleep(_STEP_S)
     finally:
