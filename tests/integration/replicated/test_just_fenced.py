@@ -39,8 +39,7 @@ async def _watch(addresses: dict[int, str], survivor: int, victim: int) -> None:
             answer = await _ask(lines, survivor, named)
             if answer.topics[0].partitions[0].leader_id not in (-1, victim):
                 assert victim in _listed(answer)
-                for nothing in ([], None):
-                    asked = {**named, "topics": nothing}
+                for asked in ({**named, "topics": []}, {**named, "topics": None}):
                     assert victim not in _listed(await _ask(lines, survivor, asked))
                 return
             await asyncio.sleep(_STEP_S)
