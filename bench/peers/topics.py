@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from bench.peers.peer import NODES, PeerError, wait_until
@@ -79,8 +79,22 @@ def require_configs(bootstrap: str, topic: str, wanted: Mapping[str, str]) -> No
     resource = ConfigResource(ResourceType.TOPIC, topic)
     # The client has a name: one that nobody holds ends, and with it what was asked.
     admin = admin_to(bootstrap)
-    found = admin.describe_configs([resource], request_timeout=_DO_S_MAX)[resource]
-    told = {name: entry.value for name, entry in found.result(_DO_S_MAX).items()}
+    told = dict[str, str]()
+
+    def is_told() -> bool:
+        """Whether the broker that was asked has heard of the topic: any may be asked, and some
+        hear of it later than the one that was asked who leads it.
+        """
+        found = admin.describe_configs([resource], request_timeout=_DO_S_MAX)[resource]
+        try:
+            told.update((name, entry.value) for name, entry in found.result(_DO_S_MAX).items())
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+            return False
+        return True
+
+    wait_until(is_told, _SETTLE_S_MAX, f"{topic} known to the broker that tells its settings")
     wrong = {name: told.get(name) for name, value in wanted.items() if told.get(name) != value}
     if wrong:
         raise PeerError(f"{topic} has {wrong}, and not {dict(wanted)}")
