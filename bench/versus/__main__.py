@@ -40,15 +40,17 @@ _RUNS: Final = TOP / "target" / "bench"
 DOCS: Final = TOP / "docs" / "benchmarks"
 
 
+def _git(*words: str) -> str:
+    told = subprocess.run(["git", *words], cwd=TOP, capture_output=True, text=True, check=False)
+    return told.stdout.strip()
+
+
 def _commit() -> str:
-    told = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=TOP,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return told.stdout.strip() or "unknown"
+    """Return what the code is now; the page that a run writes does not make it another."""
+    commit = _git("rev-parse", "--short", "HEAD") or "unknown"
+    page = DOCS.relative_to(TOP)
+    is_changed = _git("status", "--porcelain", "--untracked-files=no", "--", f":!{page}")
+    return f"{commit}-dirty" if is_changed else commit
 
 
 def _limits(directory: str) -> list[dict[str, object]]:
@@ -56,7 +58,7 @@ def _limits(directory: str) -> list[dict[str, object]]:
     return [case.facts() for case in measure_limits(directory, _LIMIT_ROUNDS)]
 
 
-def _facts(results: Results, clusters: Clusters, directory: str) -> dict[str, Any]:
+def _facts(results: Results, clusters: Clusters, directory: str, began_at: str) -> dict[str, Any]:
     before = results.facts()
     peers = dict(before.get("peers", {}))
     for name, peer in clusters.seen.items():
@@ -64,7 +66,7 @@ def _facts(results: Results, clusters: Clusters, directory: str) -> dict[str, An
     commands = [*before.get("commands", []), "python -m bench.versus " + " ".join(sys.argv[1:])]
     return {
         "machine": before.get("machine") or machine_of(directory).facts(),
-        "commits": sorted({*before.get("commits", []), _commit()}),
+        "commits": sorted({*before.get("commits", []), began_at, _commit()}),
         "client": f"confluent-kafka {version('confluent-kafka')}",
         "peers": peers,
         "missing": clusters.missing,
@@ -82,6 +84,8 @@ def put_aside(folder: Path) -> None:
 
 def run(options: argparse.Namespace) -> None:
     end_tidily()
+    # Now and at the end: nodes are started in between from what is there then.
+    began_at = _commit()
     if options.part != 1.0 and options.run == "latest":
         raise SystemExit("--part gives figures that mean nothing: keep them apart with --run NAME")
     folder = _RUNS / options.run
@@ -108,11 +112,22 @@ def run(options: argparse.Namespace) -> None:
         try:
             is_complete = taking.take()
         finally:
-            results.add_facts(_facts(results, clusters, directory))
+            results.add_facts(_facts(results, clusters, directory, began_at))
     if options.out is not None:
         render(results, Path(options.out))
     if not is_complete:
         sys.exit(3)
+
+
+def compare(options: argparse.Namespace) -> None:
+    text = compared(Results(_RUNS / options.one), Results(_RUNS / options.other))
+    if options.out is None:
+        print(text)
+        return
+    command = f"python -m bench.versus compare {options.one} {options.other}"
+    heading = f"# Two runs of the table\n\nMade by `{command}`: edit nothing here."
+    Path(options.out).write_text(f"{heading}\n\n{text}\n", encoding="utf-8")
+    say(f"written: {options.out}")
 
 
 def show_list() -> None:
@@ -147,13 +162,14 @@ def main() -> None:
     two = commands.add_parser("compare", help="do two runs agree within their spread?")
     two.add_argument("one")
     two.add_argument("other")
+    two.add_argument("--out", help="a page to write instead of printing")
     options = parser.parse_args()
     if options.command == "run":
         run(options)
     elif options.command == "render":
         render(Results(_RUNS / options.run), Path(options.out))
     elif options.command == "compare":
-        print(compared(Results(_RUNS / options.one), Results(_RUNS / options.other)))
+        compare(options)
     else:
         show_list()
 

@@ -227,16 +227,46 @@ def page(results: Results, plots: str = "") -> str:
 
 
 def compared(one: Results, other: Results) -> str:
-    """Return a table of what two runs say, and whether they agree within their spread."""
+    """Return what two runs say of each figure and each ratio, and whether they agree.
+
+    What Kafka gave is compared as a figure only: its ratio to itself says nothing.
+    """
     rows = list[list[str]]()
+    figures, ratios = list[bool](), list[bool]()
     for row in WORKLOADS.values():
         for variant in row.variants:
-            first = summary_of(list(one.values(row.name, variant, row.figure).values()))
-            second = summary_of(list(other.values(row.name, variant, row.figure).values()))
-            if first is not None and second is not None:
-                verdict = "agree" if agree(first, second) else "**differ**"
-                rows.append([row.name, variant, told(first), told(second), verdict])
-    return markdown(["workload", "peer", "one", "other", ""], rows)
+            cells = _compared_cells([_figure(run, row, variant) for run in (one, other)], figures)
+            if not cells:
+                continue
+            pair = [_ratio(run, row, variant) for run in (one, other)]
+            rows.append([row.name, variant, *cells, *(_compared_cells(pair, ratios) or [""] * 3)])
+    heading = ["workload", "peer", "one", "other", "", "ratio to Kafka: one", "other", ""]
+    summary = (
+        f"{sum(figures)} of {len(figures)} figures and {sum(ratios)} of {len(ratios)} ratios to "
+        "Kafka agree: a median of one run lies in the spread of the other, or 10 % beside it."
+    )
+    return f"{summary}\n\n{markdown(heading, rows)}"
+
+
+def _figure(results: Results, row: Workload, variant: str) -> Summary | None:
+    return summary_of(list(results.values(row.name, variant, row.figure).values()))
+
+
+def _ratio(results: Results, row: Workload, variant: str) -> Summary | None:
+    baseline = baseline_of(row, variant)
+    if baseline == variant:
+        return None
+    figures = (results.values(row.name, one, row.figure) for one in (variant, baseline))
+    return ratio_of(*figures)
+
+
+def _compared_cells(pair: Sequence[Summary | None], verdicts: list[bool]) -> list[str]:
+    """Return both and the verdict, which is counted; nothing if one of them was not measured."""
+    one, other = pair
+    if one is None or other is None:
+        return []
+    verdicts.append(agree(one, other))
+    return [told(one), told(other), "agree" if verdicts[-1] else "**differ**"]
 
 
 def all_figures(results: Results) -> dict[str, Any]:

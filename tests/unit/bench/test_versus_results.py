@@ -158,8 +158,27 @@ def test_two_runs_are_compared_where_both_have_figures(results: Results, tmp_pat
     other.keep("start", "kafka", 1, {"first_ack_s": 9.5})
     other.keep("start", "nats", 1, {"first_ack_s": 2.0})
     text = compared(results, other)
-    assert "| start | kafka | 9.00 (once) | 9.50 (once) | agree |" in text
+    assert "| start | kafka | 9.00 (once) | 9.50 (once) | agree |  |  |  |" in text
     assert "nats" not in text
+    assert text.startswith("1 of 1 figures and 0 of 0 ratios to Kafka agree")
+
+
+def test_of_two_runs_at_different_speeds_the_ratios_may_agree(
+    results: Results, tmp_path: Path
+) -> None:
+    other = Results(tmp_path / "other")
+    for run, speed in ((results, 60.0), (other, 100.0)):
+        run.keep("produce-1kb", "kafka", 1, {"mb_per_s": speed})
+        run.keep("produce-1kb", "ottla-pagecache", 1, {"mb_per_s": 1.5 * speed})
+        run.keep("produce-1kb", "ottla-fsync", 1, {"mb_per_s": 70.0})
+    text = compared(results, other)
+    assert (
+        "| produce-1kb | ottla-pagecache | 90.0 (once) | 150 (once) | **differ** "
+        "| 1.50 (once) | 1.50 (once) | agree |" in text
+    )
+    # There is no Kafka that syncs beside it in either run.
+    assert "| produce-1kb | ottla-fsync | 70.0 (once) | 70.0 (once) | agree |  |  |  |" in text
+    assert text.startswith("1 of 3 figures and 1 of 1 ratios to Kafka agree")
 
 
 def test_programs_get_every_round(results: Results) -> None:
