@@ -3,10 +3,10 @@
     python -m bench.bare_replication --dir DIR [--port 9092] [--partitions 4] [--fsync]
 
 A limit broker (`limit_broker.py`) with two followers, each a process of its own, which this one
-starts and ends. A follower pulls over one stream of grpc.aio that carries raw bytes, one ask at a
-time; an answer has all that has queued up, about 1 MiB at most; checksums are checked once more and
-the batches written to files of its own. A produce request is answered when both followers hold it,
-and with `--fsync` when all three have synced it.
+starts and ends. A follower pulls over one line like those of nodes (`ottla/node/internal/line.py`),
+one ask at a time; an answer has all that has queued up, about 1 MiB at most; checksums are checked
+once more and the batches written to files of its own. A produce request is answered when both
+followers hold it, and with `--fsync` when all three have synced it.
 
 It keeps no other promise: nobody leaves or joins, there are no epochs and no failover, nothing is
 checked that a stranger might send, nothing is left after a restart. One process leads everything.
@@ -22,32 +22,28 @@ import argparse
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from struct import Struct
-from typing import Any, Final
-
-# As `ottla` does for its nodes (ADR 0023): gRPC reads it when it is first imported.
-os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
-
-import grpc
+from typing import Final
 
 from bench.limit_broker import Partition, Store, serve
 from ottla.node.allocator import keep_memory
+from ottla.node.internal.line import Line, prepare
 
 FOLLOWERS: Final = 2
-_PULL: Final = "/bench.Bare/Pull"
+_HOST: Final = "127.0.0.1"
 # How many appends the follower holds.
 _ASK: Final = Struct(">q")
 # An answer is one of these and the batches, once or more: the partition, and how many bytes follow.
 _PART: Final = Struct(">ii")
 _DRAIN_BYTES_MAX: Final = 1 << 20
+_FRAME_BYTES_MAX: Final = 64 << 20
 _START_S_MAX: Final = 30.0
-_OPTIONS: Final = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 
 class Follower:
@@ -55,9 +51,24 @@ class Follower:
 
     def __init__(self) -> None:
         self.queue: Final = deque[bytes]()
-        self.news: Final = asyncio.Event()
         self.held = 0
         self.is_there: Final = asyncio.Event()
+        self._line: Line | None = None
+        self._is_asking = False
+
+    def come(self, line: Line) -> None:
+        self._line = line
+
+    def ask(self) -> None:
+        self._is_asking = True
+        self.is_there.set()
+        self.look()
+
+    def look(self) -> None:
+        """Answer, if that is asked for and there is something."""
+        if self._is_asking and self.queue and self._line is not None:
+            self._is_asking = False
+            self._line.send(_answer(self.queue))
 
 
 class ReplicatedStore(Store):
@@ -83,7 +94,7 @@ class ReplicatedStore(Store):
         frame = b"".join((_PART.pack(number, len(records)), records))
         for follower in self.followers:
             follower.queue.append(frame)
-            follower.news.set()
+            follower.look()
         return first
 
     def _only_topic(self) -> list[Partition]:
@@ -108,33 +119,35 @@ class ReplicatedStore(Store):
         while self._answers and self._answers[0][0] <= held:
             self._answers.popleft()[1]()
 
-    async def pull(self, _: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
-        """Feed one follower."""
-        told = dict(context.invocation_metadata() or ())
-        follower = self.followers[int(told["follower"])]
-        while isinstance(ask := _as_object(await context.read()), bytes):
+    def greet(self, number: int, line: Line) -> None:
+        """Feed one follower from now on."""
+        follower = self.followers[number]
+        follower.come(line)
+
+        def hear(ask: memoryview) -> None:
             (follower.held,) = _ASK.unpack(ask)
-            follower.is_there.set()
             self.advance()
-            while not follower.queue:
-                follower.news.clear()
-                await follower.news.wait()
-            await context.write(_answer(follower.queue))
+            follower.ask()
+
+        line.start(hear, on_taken=_nothing, on_end=_raise)
 
 
-def _answer(queue: deque[bytes]) -> bytes:
-    """Take what has queued up, about 1 MiB; a frame that is alone is not copied."""
+def _nothing() -> None:
+    """Do nothing: an answer is asked for when the one before is there."""
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _answer(queue: deque[bytes]) -> Sequence[bytes]:
+    """Take what has queued up, about 1 MiB; nothing is copied."""
     frames = [queue.popleft()]
     size = len(frames[0])
     while queue and size + len(queue[0]) <= _DRAIN_BYTES_MAX:
         frames.append(queue.popleft())
         size += len(frames[-1])
-    return frames[0] if len(frames) == 1 else b"".join(frames)
-
-
-def _as_object(read: object) -> object:
-    """Forget the type: at the end of a stream something else than bytes is read."""
-    return read
+    return frames
 
 
 class Copies:
@@ -146,9 +159,9 @@ class Copies:
         self._partitions: Final = [Partition(os.open(path, flags, 0o640)) for path in paths]
         self.held = 0
 
-    def take(self, answer: bytes) -> set[int]:
-        """Write it; return the files that were written to."""
-        view, at = memoryview(answer), 0
+    def take(self, view: memoryview) -> set[int]:
+        """Write an answer; return the files that were written to."""
+        at = 0
         touched = set[int]()
         while at < len(view):
             number, size = _PART.unpack_from(view, at)
@@ -169,36 +182,45 @@ def _sync_all(fds: set[int]) -> None:
 async def follow(number: int, leader: str, copies: Copies, *, fsync: bool) -> None:
     """Pull until the leader is gone."""
     loop = asyncio.get_running_loop()
-    async with grpc.aio.insecure_channel(leader, options=_OPTIONS) as channel:
-        metadata = grpc.aio.Metadata(("follower", str(number)))
-        call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(_PULL)(
-            metadata=metadata
-        )
-        await call.write(_ASK.pack(copies.held))
-        while isinstance(answer := _as_object(await call.read()), bytes):
-            touched = copies.take(answer)
-            if fsync:
-                await loop.run_in_executor(None, _sync_all, touched)
-            await call.write(_ASK.pack(copies.held))
+    host, _, port = leader.rpartition(":")
+    sock = socket.create_connection((host, int(port)))
+    sock.send(bytes([number]))
+    prepare(sock)
+    line = Line(sock, frame_bytes_max=_FRAME_BYTES_MAX)
+    is_over = asyncio.Event()
+
+    def ask(_: object = None) -> None:
+        line.send([_ASK.pack(copies.held)])
+
+    def hear(answer: memoryview) -> None:
+        touched = copies.take(answer)
+        if fsync:
+            loop.run_in_executor(None, _sync_all, touched).add_done_callback(ask)
+        else:
+            ask()
+
+    line.start(hear, on_taken=_nothing, on_end=lambda _: is_over.set())
+    ask()
+    await is_over.wait()
 
 
 async def lead(options: argparse.Namespace) -> None:
     store = ReplicatedStore(options.dir, options.partitions, fsync=options.fsync)
-    server = grpc.aio.server(options=_OPTIONS)
-    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "Pull": grpc.stream_stream_rpc_method_handler(store.pull)
-    }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench.Bare", methods),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    processes = [_started(options, number, f"127.0.0.1:{port}") for number in range(FOLLOWERS)]
-    _tell(options.dir, processes)
+    with socket.create_server((_HOST, 0)) as door:
+        port = door.getsockname()[1]
+        processes = [_started(options, number, f"{_HOST}:{port}") for number in range(FOLLOWERS)]
+        _tell(options.dir, processes)
+        for _ in range(FOLLOWERS):
+            sock, _ = door.accept()
+            (number,) = sock.recv(1)
+            prepare(sock)
+            store.greet(number, Line(sock, frame_bytes_max=_FRAME_BYTES_MAX))
 
     def end() -> None:
         for process in processes:
             process.kill()
             process.wait()
-        # gRPC would take its time, and nothing is to be kept.
+        # Nothing is to be kept.
         os._exit(0)
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
@@ -237,8 +259,7 @@ def main() -> None:
         asyncio.run(lead(options))
     else:
         copies = Copies(options.dir, options.partitions)
-        with suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
-            asyncio.run(follow(options.number, options.follow, copies, fsync=options.fsync))
+        asyncio.run(follow(options.number, options.follow, copies, fsync=options.fsync))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,9 @@ from bench.machine import machine_of
 from bench.measure import say, table
 from ottla.node.allocator import keep_memory
 from ottla.node.internal.channels import Channels
+from ottla.node.internal.door import ReplicationDoor
 from ottla.node.internal.identity import WhoIAm
+from ottla.node.internal.line import Buffer
 from ottla.node.internal.listener import InternalListener
 from ottla.node.internal.replication_service import ReplicationService
 from ottla.node.internal.replication_stream import Follower, ReplicationStream, Whereabouts
@@ -67,8 +69,8 @@ class Answering:
     def __init__(self) -> None:
         self._asked: bytes | None = None
 
-    def take(self, ask: bytes) -> None:
-        self._asked = ask
+    def take(self, ask: Buffer) -> None:
+        self._asked = bytes(ask)
 
     def next_answer(self) -> list[bytes | memoryview] | None:
         asked, self._asked = self._asked, None
@@ -103,13 +105,13 @@ class Asking:
             return [again]
         return [] if self.asks.empty() else [self.asks.get_nowait()]
 
-    def take(self, answer: bytes) -> None:
+    def take(self, answer: Buffer) -> None:
         self.count += 1
         self.size += len(answer)
         if time.perf_counter() < self.until_s:
             self._again = self.kind
             return
-        self.answer = answer
+        self.answer = bytes(answer)
         self.answered.set()
 
     def due_ms(self) -> int | None:
@@ -120,13 +122,17 @@ class Asking:
 
 async def lead() -> None:
     """Serve until somebody ends this process."""
+    door = ReplicationDoor(Address("127.0.0.1", 0), None)
+    told = door.bind()
     service = ReplicationService(
         me=WhoIAm(_LEADER, UUID(int=1), "bench"),
         make_feeder=lambda follower, wake, look: Answering(),
         is_broker=lambda broker: True,
         now_ms=now_ms,
         verifier=None,
+        where=lambda: told,
     )
+    door.start(service.redeem)
     listener = InternalListener(Address("127.0.0.1", 0), None)
     listener.add(service.handler)
     print(listener.bind().port, flush=True)

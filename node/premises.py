@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ottla.node.clock import Clock
 from ottla.node.data import Data
 from ottla.node.internal.channels import Channels
+from ottla.node.internal.door import ReplicationDoor
 from ottla.node.internal.identity import WhoIAm
 from ottla.node.internal.listener import InternalListener
 from ottla.node.internal.tls import Tls
@@ -31,6 +32,7 @@ class Premises:
     metrics: Metrics
     listener: Listener
     internal: InternalListener
+    door: ReplicationDoor
     channels: Channels
     tls: Tls | None
     # Where clients and other nodes are told to find this one, by listener.

@@ -84,10 +84,12 @@ class Replication:
             is_broker=lambda one: one in controller.image.brokers,
             now_ms=now_ms,
             verifier=premises.tls,
+            where=lambda: premises.advertised["REPLICATION"],
         )
 
     def start(self) -> None:
         self._has_started = True
+        self._premises.door.start(self._service.redeem)
         self._premises.internal.add(self._service.handler)
         self.keeper.start()
 
@@ -96,6 +98,7 @@ class Replication:
         if self._is_stopped or not self._has_started:
             return
         self._is_stopped = True
+        await self._premises.door.stop()
         await self._service.stop()
         await self.fetchers.stop()
         await self.keeper.stop()

@@ -58,7 +58,7 @@ class CountedPuller(Puller):
         self._counts: Final = counts
         self._stream: Final = StreamCount() if stream is None else stream
 
-    def take(self, frame: bytes) -> None:
+    def take(self, frame: Buffer) -> None:
         self._counts.bytes_in += len(frame)
         self._stream.heard_ms = self._now_ms()
         super().take(frame)

@@ -169,7 +169,7 @@ class Feeder:
 
     # ── What the follower says ────────────────────────────────────────────────────────────────
 
-    def take(self, ask: bytes) -> None:
+    def take(self, ask: Buffer) -> None:
         """Hear the follower; raise `RemoteProtocolError` if that is no ask, or out of turn."""
         heard = decode_ask(ask)
         self._require_turn(heard)

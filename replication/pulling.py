@@ -34,6 +34,7 @@ from ottla.proto.replication import (
     SERVED,
     AnswerPart,
     Ask,
+    Buffer,
     PartitionClaim,
     decode_answer,
     encode_asks,
@@ -173,7 +174,7 @@ class Puller:
 
     # ── What the leader says ──────────────────────────────────────────────────────────────────
 
-    def take(self, answer: bytes) -> None:
+    def take(self, answer: Buffer) -> None:
         """Take an answer; raise `RemoteProtocolError` if it is none, or not the one that is due."""
         heard = decode_answer(answer)
         if not self._has_fetch or heard.number != self._number + 1:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Final
 
 from bench.node_servers import TOP
@@ -47,6 +48,15 @@ _OPTIONS: Final = {
     "auto.create.topics.enable": "false",
     "log.segment.delete.delay.ms": "1000",
 }
+
+
+# Node → the files of a formatted disk.
+_formatted: Final = dict[int, dict[str, bytes]]()
+
+
+def _files(directory: Path) -> dict[str, bytes]:
+    found = (path for path in directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(directory)): path.read_bytes() for path in found}
 
 
 @functools.cache
@@ -118,15 +128,28 @@ class KafkaPeer(ProgramPeer):
         }
 
     def prepare(self) -> None:
-        """Format the disks, which Kafka wants done before its first start."""
-        with ThreadPoolExecutor(len(NODES)) as pool:
-            list(pool.map(self._format, NODES))
+        """Format the disks, which Kafka wants done before its first start.
+
+        What its tool writes names no address and no directory: it runs for the first cluster, and
+        those after it get the same files.
+        """
+        for node in NODES:
+            self.data_dir(node).mkdir(parents=True, exist_ok=True)
+            text = "".join(f"{k}={v}\n" for k, v in self._options_of(node).items())
+            (self.node_dir(node) / "server.properties").write_text(text)
+        if not _formatted:
+            with ThreadPoolExecutor(len(NODES)) as pool:
+                list(pool.map(self._format, NODES))
+            _formatted.update({node: _files(self.data_dir(node)) for node in NODES})
+            return
+        for node, files in _formatted.items():
+            for name, content in files.items():
+                path = self.data_dir(node) / name
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(content)
 
     def _format(self, node: int) -> None:
-        directory = self.node_dir(node)
-        directory.mkdir(parents=True, exist_ok=True)
-        path = directory / "server.properties"
-        path.write_text("".join(f"{k}={v}\n" for k, v in self._options_of(node).items()))
+        path = self.node_dir(node) / "server.properties"
         what = ("format", "-t", _CLUSTER_ID, "-c", str(path), "--ignore-formatted")
         try:
             done = subprocess.run(

@@ -65,11 +65,20 @@ def create(
     admin.create_topics([row], operation_timeout=_DO_S_MAX, request_timeout=_DO_S_MAX)[
         topic
     ].result(_DO_S_MAX)
-    wanted = sum(len(one) for one in assignment)
-    wait_until(
-        lambda: in_sync(admin, topic, len(assignment)) == wanted, _SETTLE_S_MAX, f"{topic} in sync"
-    )
+    _wait_in_sync(admin, topic, len(assignment))
     return time.perf_counter() - start
+
+
+def wait_in_sync(bootstrap: str, topic: str, partitions: int) -> None:
+    """Wait until all copies of all partitions are in sync."""
+    _wait_in_sync(admin_to(bootstrap), topic, partitions)
+
+
+def _wait_in_sync(admin: AdminClient, topic: str, partitions: int) -> None:
+    wanted = partitions * len(NODES)
+    wait_until(
+        lambda: in_sync(admin, topic, partitions) == wanted, _SETTLE_S_MAX, f"{topic} in sync"
+    )
 
 
 def require_configs(bootstrap: str, topic: str, wanted: Mapping[str, str]) -> None:

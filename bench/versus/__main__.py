@@ -1,6 +1,7 @@
 """Ottla beside its peers, on this machine, in one run.
 
-    python -m bench.versus run                        all workloads, five rounds; hours
+    python -m bench.versus run                        all workloads, five rounds
+    python -m bench.versus twice --out docs/benchmarks       that, again, and do the two agree?
     python -m bench.versus run --only quick --rounds 2
     python -m bench.versus run --only goals --minutes 6      six minutes of it; again: the next six
     python -m bench.versus run --only ack-300:kafka,nats --only 'produce-*'
@@ -9,7 +10,9 @@
     python -m bench.versus compare ONE OTHER          do two runs agree?
 
 A run lives in `target/bench/NAME` (--run NAME) and goes on where it ended. One of all workloads
-that is complete, or with --fresh any, is kept as NAME-before, and the next begins.
+that is complete, or with --fresh any, is kept as NAME-before, and the next begins. The two runs of
+`twice` are NAME-one and NAME-other; each goes on where it ended, and when both are complete they
+are only compared (--fresh: taken again). Whoever has not taken all turns ends with 3.
 """
 
 from __future__ import annotations
@@ -27,8 +30,9 @@ from bench.machine import machine_of
 from bench.measure import say, workspace
 from bench.node_servers import TOP
 from bench.peers.table import VARIANTS
+from bench.versus.agreement import agreement_page
 from bench.versus.ending import end_tidily
-from bench.versus.render import compared, render
+from bench.versus.render import render
 from bench.versus.results import Results
 from bench.versus.run import Plan, Run
 from bench.versus.stage import Clusters
@@ -82,52 +86,93 @@ def put_aside(folder: Path) -> None:
     say(f"the run before is kept as {before.name}")
 
 
-def run(options: argparse.Namespace) -> None:
-    end_tidily()
-    # Now and at the end: nodes are started in between from what is there then.
-    began_at = _commit()
+def _plan(options: argparse.Namespace) -> Plan:
     if options.part != 1.0 and options.run == "latest":
         raise SystemExit("--part gives figures that mean nothing: keep them apart with --run NAME")
-    folder = _RUNS / options.run
-    results = Results(folder)
-    minutes = options.minutes
-    plan = Plan(
+    return Plan(
         rows=[row.part(options.part) for row in chosen(options.only)],
         rounds=options.rounds,
         variants=options.variant,
         warm_gb=options.warm_gb,
-        budget_s=None if minutes is None else minutes * 60,
+        budget_s=None if options.minutes is None else options.minutes * 60,
     )
-    with (
-        workspace(options.dir, free_bytes_min=_FREE_BYTES_MIN) as directory,
-        Clusters(Path(directory)) as clusters,
-    ):
-        taking = Run(plan, results, clusters)
-        is_complete = not options.only and not taking.left()
-        if folder.exists() and (options.fresh or is_complete):
-            put_aside(folder)
-        say(f"{len(taking.left())} turns are left")
-        if options.limit and "limits" not in results.facts():
-            results.add_facts({"limits": _limits(directory)})
-        try:
-            is_complete = taking.take()
-        finally:
-            results.add_facts(_facts(results, clusters, directory, began_at))
+
+
+def run(options: argparse.Namespace) -> None:
+    results = Results(_RUNS / options.run)
+    is_complete = _taken(options, _plan(options), results)
     if options.out is not None:
         render(results, Path(options.out))
     if not is_complete:
         sys.exit(3)
 
 
+def twice(options: argparse.Namespace) -> None:
+    """Take two runs, one after the other, and compare them; both share the minutes."""
+    plan = _plan(options)
+    runs = [Results(_RUNS / f"{options.run}-{which}") for which in ("one", "other")]
+    if options.fresh:
+        for results in runs:
+            if results.folder.exists():
+                put_aside(results.folder)
+    is_complete = all(_taken(options, plan, results, is_renewed=False) for results in runs)
+    folder = Path(options.out) if options.out is not None else None
+    if folder is not None:
+        render(runs[0], folder)
+    _show_agreement(runs[0], runs[1], folder)
+    if not is_complete:
+        sys.exit(3)
+
+
+def _taken(
+    options: argparse.Namespace, plan: Plan, results: Results, *, is_renewed: bool = True
+) -> bool:
+    """Take the turns of a run that are left, and return whether none is left then.
+
+    `is_renewed`: if there were none, the run is put aside, and the next begins.
+    """
+    end_tidily()
+    # Now and at the end: nodes are started in between from what is there then.
+    began_at = _commit()
+    folder = results.folder
+    with (
+        workspace(options.dir, free_bytes_min=_FREE_BYTES_MIN) as directory,
+        Clusters(Path(directory)) as clusters,
+    ):
+        taking = Run(plan, results, clusters)
+        if is_renewed and folder.exists():
+            is_complete = not options.only and not taking.left()
+            if options.fresh or is_complete:
+                put_aside(folder)
+        say(f"{len(taking.left())} turns are left of {folder.name}")
+        if not taking.left():
+            return True
+        if options.limit and "limits" not in results.facts():
+            results.add_facts({"limits": _limits(directory)})
+        try:
+            return taking.take()
+        finally:
+            results.add_facts(_facts(results, clusters, directory, began_at))
+
+
 def compare(options: argparse.Namespace) -> None:
-    text = compared(Results(_RUNS / options.one), Results(_RUNS / options.other))
-    if options.out is None:
+    runs = [Results(_RUNS / name) for name in (options.one, options.other)]
+    for results in runs:
+        if not results.folder.exists():
+            raise SystemExit(f"there is no run {results.folder.name} in {_RUNS}")
+    _show_agreement(runs[0], runs[1], Path(options.out) if options.out is not None else None)
+
+
+def _show_agreement(one: Results, other: Results, out: Path | None) -> None:
+    """Print whether two runs agree, or write it: into a folder, or into a file of that name."""
+    text = agreement_page(one, other)
+    if out is None:
         print(text)
         return
-    command = f"python -m bench.versus compare {options.one} {options.other}"
-    heading = f"# Two runs of the table\n\nMade by `{command}`: edit nothing here."
-    Path(options.out).write_text(f"{heading}\n\n{text}\n", encoding="utf-8")
-    say(f"written: {options.out}")
+    path = out if out.suffix == ".md" else out / "agreement.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    say(f"written: {path}")
 
 
 def show_list() -> None:
@@ -141,7 +186,30 @@ def main() -> None:
         prog="python -m bench.versus", description=(__doc__ or "").split("\n")[0]
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    runs = commands.add_parser("run", help="measure what is left, and write the table")
+    _add_run(commands.add_parser("run", help="measure what is left, and write the table"))
+    _add_run(commands.add_parser("twice", help="two runs, one after the other, and compare them"))
+    shown = commands.add_parser("render", help="write table and plots of what was measured")
+    shown.add_argument("--run", default="latest")
+    shown.add_argument("--out", default=str(DOCS))
+    commands.add_parser("list", help="the workloads")
+    two = commands.add_parser("compare", help="do two runs agree within their spread?")
+    two.add_argument("one")
+    two.add_argument("other")
+    two.add_argument("--out", help="a folder for agreement.md, or a page; none: printed")
+    options = parser.parse_args()
+    if options.command == "run":
+        run(options)
+    elif options.command == "twice":
+        twice(options)
+    elif options.command == "render":
+        render(Results(_RUNS / options.run), Path(options.out))
+    elif options.command == "compare":
+        compare(options)
+    else:
+        show_list()
+
+
+def _add_run(runs: argparse.ArgumentParser) -> None:
     runs.add_argument("--only", action="append", default=[], help="a workload, or goals, quick")
     runs.add_argument("--variant", action="append", default=[], choices=VARIANTS)
     runs.add_argument("--rounds", type=int, default=5)
@@ -155,23 +223,6 @@ def main() -> None:
     runs.add_argument("--fresh", action="store_true", help="do not go on with the one before")
     runs.add_argument("--dir", help="where clusters live; a directory of its own is made in it")
     runs.add_argument("--out", help="where the table and plots go; none: not written")
-    shown = commands.add_parser("render", help="write table and plots of what was measured")
-    shown.add_argument("--run", default="latest")
-    shown.add_argument("--out", default=str(DOCS))
-    commands.add_parser("list", help="the workloads")
-    two = commands.add_parser("compare", help="do two runs agree within their spread?")
-    two.add_argument("one")
-    two.add_argument("other")
-    two.add_argument("--out", help="a page to write instead of printing")
-    options = parser.parse_args()
-    if options.command == "run":
-        run(options)
-    elif options.command == "render":
-        render(Results(_RUNS / options.run), Path(options.out))
-    elif options.command == "compare":
-        compare(options)
-    else:
-        show_list()
 
 
 if __name__ == "__main__":

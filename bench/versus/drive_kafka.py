@@ -10,6 +10,12 @@ How it talks to who started it: `driving.py`. `pace` is an open loop: the time o
 from when it was due, so that a peer that stalls is charged for all that should have been written
 meanwhile. `follow` knows when a record was due from its first eight bytes.
 
+V1  a pace that is not kept is not waited for: as soon as that is certain (`figures.allowed_s`) the
+    writer ends, and the reader a second later. What is left then counts as long as it has waited,
+    which is less than it would have taken: figures of such a turn are lower bounds
+V2  what writes as fast as it goes hands over for `seconds` at most, and then waits for what it
+    handed over: who is slow is measured as long as others, not with as many records
+
 Not here: settings of a peer.
 """
 
@@ -21,7 +27,8 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -35,6 +42,7 @@ from confluent_kafka import (
 )
 
 from bench.drive import Failures
+from bench.versus.figures import allowed_s
 from bench.versus.payloads import payloads
 
 Options = dict[str, Any]
@@ -46,7 +54,12 @@ _QUIET_S_MAX: Final = 60.0
 _POLL_S: Final = 0.1
 _LATE_S: Final = 0.002
 _DUE: Final = struct.Struct(">d")
-_WARM_S: Final = 1.0
+_WARM_S: Final = 0.5
+_WARM_RECORDS_MAX: Final = 1000
+# For each partition, so that its files are there.
+_FIRST_RECORDS: Final = 10
+# What was acknowledged last may be read so much later.
+_READ_S: Final = 1.0
 _OUTAGE_STEP_S: Final = 0.01
 _OUTAGE_S_MAX: Final = 60.0
 _OUTAGE_ACKS: Final = 100
@@ -96,38 +109,56 @@ def _flush(producer: Producer, failures: Failures) -> None:
 
 
 def produce(options: Options) -> Options:
-    """Write `count` records; each call fills a part of a batch of the next partition."""
+    """Write `count` records, or for `seconds`; each call fills a part of a partition's batch.
+
+    Drivers that are `clients` warm up together what one would alone.
+    """
     failures = Failures()
     # Only failures are reported: a call into Python for each record would measure Python.
     producer = _producer(options, **{"delivery.report.only.error": True})
     size, partitions = options["size"], options["partitions"]
     records = [{"value": value} for value in payloads(size, _PER_CALL)]
     queue_max = min(_QUEUE_RECORDS_MAX, max(2 * _PER_CALL, _QUEUE_BYTES_MAX // size))
+    clients = options.get("clients", 1)
 
-    def produce_some(calls: int) -> None:
-        for number in range(calls):
+    def produce_some(calls: int, values: list[dict[str, bytes]], seconds: float) -> int:
+        """Return how many calls were made."""
+        end = time.perf_counter() + seconds
+        made = 0
+        while made < calls and time.perf_counter() < end:
             while len(producer) > queue_max:
                 producer.poll(0.0005)
-            index = (options.get("first", 0) + number) % partitions
+            index = (options.get("first", 0) + made) % partitions
             queued = producer.produce_batch(
-                options["topic"], records, partition=index, on_delivery=failures
+                options["topic"], values, partition=index, on_delivery=failures
             )
-            if queued != _PER_CALL:
-                raise SystemExit(f"librdkafka took {queued} of {_PER_CALL} records")
+            if queued != len(values):
+                raise SystemExit(f"librdkafka took {queued} of {len(values)} records")
+            made += 1
         _flush(producer, failures)
+        return made
 
-    # At least one batch for each partition, so that every connection and file is there.
-    produce_some(warm := max(partitions, min(queue_max, options["count"]) // _PER_CALL))
+    # At least one batch for each partition, so that every connection and file is there; then as
+    # much as will be queued.
+    produce_some(-(-partitions // clients), records[:_FIRST_RECORDS], inf)
+    warm = min(queue_max, options["count"])
+    produce_some(-(-warm // _PER_CALL // clients), records, inf)
+    _touch(warm * size)
     ready_and_go()
     began, cpu = time.perf_counter(), time.process_time()
-    produce_some(calls := options["count"] // _PER_CALL)
+    calls = produce_some(options["count"] // _PER_CALL, records, options.get("seconds", inf))
     return {
         "began": began,
         "ended": time.perf_counter(),
         "cpu_s": time.process_time() - cpu,
         "count": calls * _PER_CALL,
-        "warm_count": warm * _PER_CALL,
     }
+
+
+def _touch(size_bytes: int) -> None:
+    """Touch memory and give it back: where it was touched by nobody before, it is dearer once."""
+    # Zeros would be given without being touched.
+    _ = b"x" * size_bytes
 
 
 def _consumer(options: Options, **more: Any) -> Consumer:
@@ -208,27 +239,38 @@ def follow(options: Options) -> Options:
     consumer = _consumer(options, **{"fetch.wait.max.ms": 500, "fetch.min.bytes": 1})
     consumer.assign(_ends(consumer, options))
     times_us = list[int]()
-    count = options["count"]
+    count, step_s = options["count"], 1 / options["rate"]
     ready_and_go()
     began, cpu = time.perf_counter(), time.process_time()
-    while len(times_us) < count:
-        record = consumer.poll(_QUIET_S_MAX)
+    first_due, end = began, began + allowed_s(count * step_s) + _READ_S
+    while len(times_us) < count and (left_s := end - time.perf_counter()) > 0:
+        record = consumer.poll(left_s)
         if record is None:
-            raise SystemExit(f"{count - len(times_us)} records did not come")
+            continue
         if record.error() is not None:
             raise KafkaException(record.error())
         (due,) = _DUE.unpack_from(record.value() or b"")
         # Those of the writer's warm-up are read, and not counted.
         if due > 0:
+            first_due = due if not times_us else first_due
             times_us.append(round((time.perf_counter() - due) * 1e6))
+    ended = time.perf_counter()
+    # One partition keeps its order: those that were due last are left (V1).
+    left = range(len(times_us), count)
     told = {
         "began": began,
-        "ended": time.perf_counter(),
+        "ended": ended,
         "cpu_s": time.process_time() - cpu,
-        "times_us": sorted(times_us),
+        "left": len(left),
+        "times_us": sorted(times_us + waited_us(left, first_due, step_s, ended)),
     }
     consumer.close()
     return told
+
+
+def waited_us(numbers: Iterable[int], first_due: float, step_s: float, now: float) -> list[int]:
+    """Return for how long each of these records has been due."""
+    return [round((now - first_due - number * step_s) * 1e6) for number in numbers]
 
 
 class Paced:
@@ -239,13 +281,25 @@ class Paced:
         self._options: Final = options
         self._step_s: Final = 1 / options["rate"]
         self._rest: Final = payloads(options["size"] - _DUE.size, 1)[0]
-        self._failures: Final = Failures()
+        self.failures: Final = Failures()
         self.times_us = list[int]()
         self.late_count = 0
+        # Those that were not acknowledged yet, or not even sent.
+        self._left = set[int]()
 
-    def run(self, count: int, *, is_warm_up: bool = False) -> tuple[float, float]:
-        """Send `count` records, each at its time; return when it began, and when all were told."""
-        self.times_us, self.late_count = [], 0
+    def warm_up(self, count: int) -> None:
+        self._send_all(count, inf, is_warm_up=True)
+        _flush(self._producer, self.failures)
+
+    def run(self, count: int) -> tuple[float, float]:
+        """Send `count` records, each at its time; return when it began, and when it ended (V1)."""
+        patience_s = allowed_s(count * self._step_s)
+        start = self._send_all(count, patience_s)
+        self._producer.flush(max(0.0, start + patience_s - time.perf_counter()))
+        return start, time.perf_counter()
+
+    def _send_all(self, count: int, patience_s: float, *, is_warm_up: bool = False) -> float:
+        self.times_us, self.late_count, self._left = [], 0, set(range(count))
         start = time.perf_counter()
         for number in range(count):
             due = start + number * self._step_s
@@ -254,14 +308,24 @@ class Paced:
                 time.sleep(wait)
             elif wait < -_LATE_S:
                 self.late_count += 1
+                if time.perf_counter() > start + patience_s:
+                    break
             self._send(number, due, 0.0 if is_warm_up else due)
-        _flush(self._producer, self._failures)
-        return start, time.perf_counter()
+        return start
+
+    def take_left(self, began: float, ended: float) -> int:
+        """Count what is left as having waited until the end, and return how many there are.
+
+        Called when nobody listens any more.
+        """
+        self.times_us += waited_us(self._left, began, self._step_s, ended)
+        return len(self._left)
 
     def _send(self, number: int, due: float, told_due: float) -> None:
         def told(error: KafkaError | None, record: Message) -> None:
+            self._left.discard(number)
             self.times_us.append(round((time.perf_counter() - due) * 1e6))
-            self._failures(error, record)
+            self.failures(error, record)
 
         index = number % self._options["partitions"]
         value = _DUE.pack(told_due) + self._rest
@@ -275,19 +339,27 @@ def pace(options: Options) -> Options:
     # Acknowledgements are taken when they come, not when the next record is due.
     listener = threading.Thread(target=_poll_until, args=(producer, over), daemon=True)
     listener.start()
-    paced.run(int(options["rate"] * _WARM_S) + 1, is_warm_up=True)
+    # Fast enough that this path was gone, and so few that no backlog is waited for.
+    paced.warm_up(min(int(options["rate"] * _WARM_S) + 1, _WARM_RECORDS_MAX))
     gc.collect()
     gc.disable()
     ready_and_go()
     cpu = time.process_time()
     began, ended = paced.run(options["count"])
+    cpu_s = time.process_time() - cpu
     over.set()
     listener.join()
+    left = paced.take_left(began, ended)
+    if paced.failures.count:
+        raise SystemExit(f"{paced.failures.count} records failed: {paced.failures.first}")
+    # What is left in the queue is wanted by nobody.
+    producer.purge()
     return {
         "began": began,
         "ended": ended,
-        "cpu_s": time.process_time() - cpu,
+        "cpu_s": cpu_s,
         "count": options["count"],
+        "left": left,
         "late": paced.late_count,
         "times_us": sorted(paced.times_us),
     }

@@ -16,11 +16,13 @@ from typing import Any, Final
 import nats
 from nats.js import JetStreamContext
 
-from bench.versus.drive_kafka import Options
+from bench.versus.drive_kafka import Options, waited_us
+from bench.versus.figures import allowed_s
 from bench.versus.payloads import payloads
 
 _LATE_S: Final = 0.002
-_WARM_S: Final = 1.0
+_WARM_S: Final = 0.5
+_WARM_RECORDS_MAX: Final = 1000
 _ANSWER_S: Final = 60.0
 _OUTAGE_STEP_S: Final = 0.01
 _OUTAGE_S_MAX: Final = 60.0
@@ -61,33 +63,51 @@ class Paced:
         self._value: Final = payloads(options["size"], 1)[0]
         self.times_us = list[int]()
         self.late_count = 0
+        # Those that were not acknowledged yet, or not even sent.
+        self.left = set[int]()
 
     async def run(self, count: int) -> tuple[float, float]:
-        self.times_us, self.late_count = [], 0
+        """As in `drive_kafka.py`: a pace that is not kept is not waited for (V1)."""
+        self.times_us, self.late_count, self.left = [], 0, set(range(count))
         tasks = set[asyncio.Task[None]]()
         start = time.perf_counter()
+        end = start + allowed_s(count * self._step_s)
         for number in range(count):
             due = start + number * self._step_s
             wait = due - time.perf_counter()
             if wait < -_LATE_S:
                 self.late_count += 1
+                if time.perf_counter() > end:
+                    break
             await asyncio.sleep(max(wait, 0.0))
-            task = asyncio.create_task(self._send(due))
+            task = asyncio.create_task(self._send(number, due))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
-        if tasks:
-            await asyncio.gather(*tasks)
-        return start, time.perf_counter()
+        await self._settle(tasks, end)
+        ended = time.perf_counter()
+        self.times_us += waited_us(self.left, start, self._step_s, ended)
+        return start, ended
 
-    async def _send(self, due: float) -> None:
+    async def _settle(self, tasks: set[asyncio.Task[None]], end: float) -> None:
+        """Wait for what was sent, until then; whatever failed is raised."""
+        if not tasks:
+            return
+        done, left = await asyncio.wait(set(tasks), timeout=max(0.0, end - time.perf_counter()))
+        for task in left:
+            task.cancel()
+        for task in done:
+            task.result()
+
+    async def _send(self, number: int, due: float) -> None:
         await self._jetstream.publish(self._subject, self._value, timeout=_ANSWER_S)
+        self.left.discard(number)
         self.times_us.append(round((time.perf_counter() - due) * 1e6))
 
 
 async def pace(options: Options) -> Options:
     connection = await _connected(options)
     paced = Paced(connection.jetstream(), options)
-    await paced.run(int(options["rate"] * _WARM_S) + 1)
+    await paced.run(min(int(options["rate"] * _WARM_S) + 1, _WARM_RECORDS_MAX))
     gc.collect()
     gc.disable()
     await _ready_and_go()
@@ -99,6 +119,7 @@ async def pace(options: Options) -> Options:
         "ended": ended,
         "cpu_s": time.process_time() - cpu,
         "count": options["count"],
+        "left": len(paced.left),
         "late": paced.late_count,
         "times_us": sorted(paced.times_us),
     }

@@ -6,13 +6,15 @@
 
 O1  all variants of a row are measured a few seconds apart, round by round
 O2  rows that share clusters come before those that need the machine for one cluster
+O3  a row that follows another is taken right after it, on its cluster; rounds of a row that lasts
+    are taken one after another, on one cluster, after all others
 
 Not here: taking them (`run.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.versus.workloads import Workload
@@ -27,6 +29,13 @@ class Turn:
     # Counted from 1.
     number: int
 
+    @property
+    def life(self) -> str:
+        """Return what turns of one variant have in common that are taken on one cluster."""
+        if self.row.is_lasting:
+            return self.row.name
+        return f"{self.row.follows or self.row.name} {self.number}"
+
     def __str__(self) -> str:
         return f"{self.row.name} {self.variant} round {self.number}"
 
@@ -38,13 +47,32 @@ def turns_of(
     is_done: Callable[[Turn], bool],
 ) -> list[Turn]:
     """Return the turns that are left, in their order."""
-    found = list[Turn]()
-    for is_alone in (False, True):
-        for number in range(1, rounds + 1):
-            for row in rows:
-                if row.is_alone is not is_alone or number > row.rounds_max:
-                    continue
-                variants = [one for one in row.variants if is_wanted(one)]
-                ordered = variants if number % 2 else list(reversed(variants))
-                found += [Turn(row, variant, number) for variant in ordered]
+    shared = [row for row in rows if not row.is_alone]
+    alone = [row for row in rows if row.is_alone and not row.is_lasting]
+    found = [
+        turn
+        for part in (shared, alone)
+        for number in range(1, rounds + 1)
+        for turn in _round(part, number, is_wanted)
+    ]
+    for row in (row for row in rows if row.is_lasting):
+        numbers = range(1, min(rounds, row.rounds_max) + 1)
+        found += [Turn(row, one, at) for one in row.variants if is_wanted(one) for at in numbers]
     return [turn for turn in found if not is_done(turn)]
+
+
+def _round(
+    rows: Sequence[Workload], number: int, is_wanted: Callable[[str], bool]
+) -> Iterator[Turn]:
+    taken = [row for row in rows if number <= row.rounds_max]
+    for row in taken:
+        if row.follows in {one.name for one in taken}:
+            continue
+        followers = [one for one in taken if one.follows == row.name]
+        # Those that only a follower has come last.
+        named = dict.fromkeys(name for one in (row, *followers) for name in one.variants)
+        variants = [name for name in named if is_wanted(name)]
+        for variant in variants if number % 2 else reversed(variants):
+            for one in (row, *followers):
+                if variant in one.variants:
+                    yield Turn(one, variant, number)

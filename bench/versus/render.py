@@ -1,17 +1,19 @@
 """Results as a page: the goals, the table of ratios, and what they were measured on.
 
-Not here: plots (`plots.py`), medians and ratios (`figures.py`).
+Not here: two runs side by side (`agreement.py`), plots (`plots.py`), medians and ratios
+(`figures.py`).
 """
 
 from __future__ import annotations
 
 import importlib.util
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.measure import say
-from bench.versus.figures import Summary, agree, ratio_of, summary_of
+from bench.versus.figures import Summary, ratio_of, summary_of
 from bench.versus.goals import GOALS, Judged, judged
 from bench.versus.results import Results, saturated_rounds, write_json
 from bench.versus.workloads import WORKLOADS, Workload, baseline_of
@@ -155,6 +157,26 @@ def quiet(results: Results) -> str:
     )
 
 
+def minutes_table(results: Results) -> str:
+    """Return what the turns of each row took, and how much of that was under load."""
+    rows, all_s, load_s = list[list[str]](), 0.0, 0.0
+    for row in WORKLOADS.values():
+        turns = [one for name in row.variants for one in results.rounds(row.name, name).values()]
+        took_s = sum(one.get("turn_s", 0.0) for one in turns)
+        spent_s = defaultdict[str, float](float)
+        for one in turns:
+            for what, seconds in one.get("spent_s", {}).items():
+                spent_s[what] += seconds
+        all_s += took_s
+        load_s += spent_s["load"]
+        if turns:
+            by_time = sorted(spent_s.items(), key=lambda part: -part[1])
+            most = ", ".join(f"{what} {seconds:.0f} s" for what, seconds in by_time)
+            rows.append([row.name, str(len(turns)), f"{took_s:.0f} s", most])
+    rows.append(["all", "", f"{all_s / 60:.0f} min", f"load {load_s / 60:.0f} min"])
+    return markdown(["workload", "turns", "took", "of it"], rows)
+
+
 def warm_list(results: Results) -> str:
     lines = list[str]()
     for name, one in results.warm_ups().items():
@@ -218,55 +240,17 @@ def page(results: Results, plots: str = "") -> str:
             peer_list(facts),
             "## How they were warmed up",
             warm_list(results),
+            "## Where the time went",
+            "What a warm-up took is in the first turn of its cluster. *load*: between the word "
+            '"go" and the last answer; *drivers*: until they were ready, with what they write '
+            "first; *fill* counts what it wrote as load, too.",
+            minutes_table(results),
             "## Turns that failed and were not taken again",
             failures or "None.",
             "## Commands",
             f"```\n{commands}\n```\n",
         ]
     )
-
-
-def compared(one: Results, other: Results) -> str:
-    """Return what two runs say of each figure and each ratio, and whether they agree.
-
-    What Kafka gave is compared as a figure only: its ratio to itself says nothing.
-    """
-    rows = list[list[str]]()
-    figures, ratios = list[bool](), list[bool]()
-    for row in WORKLOADS.values():
-        for variant in row.variants:
-            cells = _compared_cells([_figure(run, row, variant) for run in (one, other)], figures)
-            if not cells:
-                continue
-            pair = [_ratio(run, row, variant) for run in (one, other)]
-            rows.append([row.name, variant, *cells, *(_compared_cells(pair, ratios) or [""] * 3)])
-    heading = ["workload", "peer", "one", "other", "", "ratio to Kafka: one", "other", ""]
-    summary = (
-        f"{sum(figures)} of {len(figures)} figures and {sum(ratios)} of {len(ratios)} ratios to "
-        "Kafka agree: a median of one run lies in the spread of the other, or 10 % beside it."
-    )
-    return f"{summary}\n\n{markdown(heading, rows)}"
-
-
-def _figure(results: Results, row: Workload, variant: str) -> Summary | None:
-    return summary_of(list(results.values(row.name, variant, row.figure).values()))
-
-
-def _ratio(results: Results, row: Workload, variant: str) -> Summary | None:
-    baseline = baseline_of(row, variant)
-    if baseline == variant:
-        return None
-    figures = (results.values(row.name, one, row.figure) for one in (variant, baseline))
-    return ratio_of(*figures)
-
-
-def _compared_cells(pair: Sequence[Summary | None], verdicts: list[bool]) -> list[str]:
-    """Return both and the verdict, which is counted; nothing if one of them was not measured."""
-    one, other = pair
-    if one is None or other is None:
-        return []
-    verdicts.append(agree(one, other))
-    return [told(one), told(other), "agree" if verdicts[-1] else "**differ**"]
 
 
 def all_figures(results: Results) -> dict[str, Any]:

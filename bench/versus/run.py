@@ -2,7 +2,7 @@
 
 R1  what was measured is kept at once: a run that is ended goes on where it was
 R2  no turn is begun for which the budget does not suffice
-R3  a turn that fails is told and kept as failed; after a few the run ends
+R3  a turn that fails is told, kept as failed, and taken once more; after a few the run ends
 
 Not here: what comes next (`order.py`), what a turn does (`turns.py`, `lives.py`).
 """
@@ -10,8 +10,9 @@ Not here: what comes next (`order.py`), what a turn does (`turns.py`, `lives.py`
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 from bench.measure import say
@@ -24,7 +25,8 @@ from bench.versus.turns import LOADS
 from bench.versus.warming import warm_up
 from bench.versus.workloads import Workload
 
-_FAILURES_MAX: Final = 5
+_FAILURES_MAX: Final = 6
+_TRIES: Final = 2
 _REASON_MAX: Final = 300
 _WARM_S_PER_GB: Final = 20.0
 
@@ -75,13 +77,16 @@ class Run:
             if self._plan.left_s() < turn.row.about_s:
                 say(f"the time is up before {turn}; the same command goes on from there")
                 return False
-            if self._failures >= _FAILURES_MAX:
-                say(f"{self._failures} turns failed: enough")
-                return False
-            self._take(turn)
+            for _ in range(_TRIES):
+                if self._failures >= _FAILURES_MAX:
+                    say(f"{self._failures} turns failed: enough")
+                    return False
+                if self._take(turn):
+                    break
         return not self.left()
 
-    def _take(self, turn: Turn) -> None:
+    def _take(self, turn: Turn) -> bool:
+        """Return whether it did not fail."""
         start = time.perf_counter()
         try:
             figures = self._figures(turn)
@@ -93,20 +98,29 @@ class Run:
             self._results.keep_failure(turn.row.name, turn.variant, turn.number, reason)
             # Whatever happened to it, the next turn gets a cluster that is well.
             self._clusters.drop(VARIANTS[turn.variant].peer)
-            return
+            return False
         if figures is None:
-            return
+            return True
         figures["turn_s"] = round(time.perf_counter() - start, 1)
+        figures["ended_at"] = datetime.now(UTC).isoformat(timespec="seconds")
         self._results.keep(turn.row.name, turn.variant, turn.number, figures)
         shown = figures.get(turn.row.figure)
         say(f"{turn}: {shown} {turn.row.unit} ({figures['turn_s']} s)")
+        return True
 
     def _figures(self, turn: Turn) -> Figures | None:
         if turn.row.is_alone:
-            with self._clusters.alone(turn.variant) as stage:
-                return None if stage is None else LIVES[turn.row.kind](stage, turn.row)
-        stage = self._warm_stage(turn.variant)
-        return None if stage is None else LOADS[turn.row.kind](stage, turn.row)
+            with self._clusters.alone(turn.variant, turn.life) as stage:
+                return self._taken(LIVES[turn.row.kind], stage, turn.row)
+        return self._taken(LOADS[turn.row.kind], self._warm_stage(turn.variant), turn.row)
+
+    def _taken(
+        self, take: Callable[[Stage, Workload], Figures], stage: Stage | None, row: Workload
+    ) -> Figures | None:
+        if stage is None:
+            return None
+        figures = take(stage, row)
+        return {**figures, "spent_s": {what: round(s, 2) for what, s in stage.spent_s.items()}}
 
     def _warm_stage(self, variant: str) -> Stage | None:
         """Return a stage on a shared cluster; a new one is warmed up first."""

@@ -1,7 +1,7 @@
 """Where turns are taken: the clusters that run, and what a turn needs of them.
 
     shared   one cluster of each peer, warmed up, for all turns that only load it
-    alone    a new cluster for one turn, with no other beside it
+    alone    a new cluster for one turn, or for turns that share a life; with no other beside it
 
 G1  clusters that run beside the one that is measured are idle, and what they cost is told
 G2  whatever is started here is ended here
@@ -15,7 +15,8 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -106,33 +107,74 @@ class Watch:
 class Stage:
     """One peer in one variant, on which a turn is taken."""
 
-    def __init__(self, variant: Variant, peer: Peer, others: list[Peer]) -> None:
+    def __init__(
+        self, variant: Variant, peer: Peer, others: list[Peer], kept: dict[str, str] | None = None
+    ) -> None:
         self.variant: Final = variant
         self.peer: Final = peer
         self._others: Final = others
+        # What it is for → the topic that lasts as long as the cluster.
+        self._kept: Final = {} if kept is None else kept
         self._topics = 0
+        # Of a cluster that is given before it is started: whether an earlier turn began it.
+        self.is_begun = False
+        # What a turn spends its time with; over when the turn is.
+        self.spent_s: Final = defaultdict[str, float](float)
 
     @property
     def driver(self) -> str:
         name = "kafka" if self.variant.speaks_kafka else "nats"
         return f"bench.versus.drive_{name}"
 
-    def watch(self) -> Watch:
-        return Watch(self.peer, self._others)
+    def begin(self) -> None:
+        """Begin the processes of a cluster that is not begun."""
+        self.peer.spawn()
+        self.is_begun = True
+
+    @contextmanager
+    def lap(self, what: str) -> Iterator[None]:
+        """Count what the block takes as time for that."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spent_s[what] += time.perf_counter() - start
+
+    @contextmanager
+    def watch(self) -> Iterator[Watch]:
+        with self.lap("load"), Watch(self.peer, self._others) as watch:
+            yield watch
 
     def warm(self, payload_bytes: int) -> None:
         """Touch as much memory as is about to be written: it may be ten times dearer otherwise."""
-        warm_memory(str(self.peer.directory.parent), min(3 * payload_bytes, _TOUCH_BYTES_MAX))
+        with self.lap("memory"):
+            warm_memory(str(self.peer.directory.parent), min(3 * payload_bytes, _TOUCH_BYTES_MAX))
 
     @contextmanager
     def topic(self, partitions: int, first: int = 1) -> Iterator[str]:
         """Give a new topic, or stream, and remove it after the block."""
-        self._topics += 1
-        name = f"turn-{self._topics}-{time.time_ns() % 10**9}"
-        self.make(name, partitions, first)
+        name = self._new_name()
+        with self.lap("topic"):
+            self.make(name, partitions, first)
         yield name
         # Not if the turn failed: its cluster goes as a whole, and may not answer any more.
-        self.remove(name)
+        with self.lap("topic"):
+            self.remove(name)
+
+    def _new_name(self) -> str:
+        self._topics += 1
+        return f"turn-{self._topics}-{time.time_ns() % 10**9}"
+
+    def kept_topic(self, use: str, partitions: int, fill: Callable[[str], None]) -> str:
+        """Return the topic of that use, which lasts as long as its cluster; it is filled once."""
+        key = f"{self.variant.name} {use}"
+        if key not in self._kept:
+            with self.lap("fill"):
+                name = self._new_name()
+                self.make(name, partitions)
+                fill(name)
+            self._kept[key] = name
+        return self._kept[key]
 
     def make(self, name: str, partitions: int, first: int = 1) -> float:
         """Return how long it took until all copies were in sync."""
@@ -159,6 +201,10 @@ class Clusters:
     def __init__(self, directory: Path) -> None:
         self._directory: Final = directory
         self._shared: Final = dict[str, Peer]()
+        # Peer → topics that last as long as its shared cluster.
+        self._kept: Final = dict[str, dict[str, str]]()
+        # The cluster that was taken alone and may be needed again, with the life it has.
+        self._last: tuple[str, Stage] | None = None
         # Peer → why it is left out.
         self.missing: Final = dict[str, str]()
         self.seen: Final = dict[str, Peer]()
@@ -175,22 +221,34 @@ class Clusters:
         self.close()
 
     def close(self) -> None:
-        """End all that is shared."""
+        """End all clusters."""
         for name in list(self._shared):
             self.drop(name)
+        self._end_last()
+
+    def _end_last(self) -> None:
+        if self._last is not None:
+            _, stage = self._last
+            self._last = None
+            self._remove(stage.peer)
+
+    def _remove(self, peer: Peer) -> None:
+        peer.end()
+        shutil.rmtree(peer.directory, ignore_errors=True)
 
     def drop(self, name: str) -> None:
         """End a shared cluster; the next turn gets a new one."""
+        self._kept.pop(name, None)
         peer = self._shared.pop(name, None)
         if peer is not None:
-            peer.end()
-            shutil.rmtree(peer.directory, ignore_errors=True)
+            self._remove(peer)
 
     def is_running(self, name: str) -> bool:
         return name in self._shared
 
     def shared(self, variant: str) -> Stage | None:
         """Return a stage on the shared cluster, started if need be; None: it is missing here."""
+        self._end_last()
         row = VARIANTS[variant]
         peer = self._shared.get(row.peer) or self._new(row.peer)
         if peer is None:
@@ -199,23 +257,40 @@ class Clusters:
             self._shared[row.peer] = peer
             say(f"starting {peer.version}")
             peer.start()
-        return Stage(row, peer, [one for one in self._shared.values() if one is not peer])
+        others = [one for one in self._shared.values() if one is not peer]
+        return Stage(row, peer, others, self._kept.setdefault(row.peer, {}))
 
     @contextmanager
-    def alone(self, variant: str) -> Iterator[Stage | None]:
-        """Give a stage on a cluster that is prepared and not started; nothing else runs."""
-        self.close()
-        row = VARIANTS[variant]
-        peer = self._new(row.peer)
-        if peer is None:
-            yield None
-            return
+    def alone(self, variant: str, life: str = "") -> Iterator[Stage | None]:
+        """Give a stage on a cluster that is prepared and not started; nothing else runs.
+
+        If the turn before was in the same life, it is the cluster of that turn, as it was left.
+        """
+        key = f"{variant} {life}"
+        if life and self._last is not None and self._last[0] == key:
+            _, stage = self._last
+            self._last = None
+        else:
+            self.close()
+            row = VARIANTS[variant]
+            peer = self._new(row.peer)
+            if peer is None:
+                yield None
+                return
+            stage = Stage(row, peer, [])
+        is_kept = False
+        stage.spent_s.clear()
         try:
-            peer.prepare()
-            yield Stage(row, peer, [])
+            if not stage.is_begun:
+                with stage.lap("prepare"):
+                    stage.peer.prepare()
+            yield stage
+            is_kept = bool(life)
         finally:
-            peer.end()
-            shutil.rmtree(peer.directory, ignore_errors=True)
+            if is_kept:
+                self._last = (key, stage)
+            else:
+                self._remove(stage.peer)
 
     def _new(self, name: str) -> Peer | None:
         if name in self.missing:

@@ -21,8 +21,10 @@ from bench.versus.results import Figures
 from bench.versus.stage import Stage, Watch
 from bench.versus.workloads import Workload
 
-# How long the disk alone is asked, beside each turn of single synced records.
-_DISK_S: Final = 2.0
+# How long the disk alone is asked, before each turn of single synced records without a reader.
+_DISK_S: Final = 1.5
+# For how long records are handed over as fast as they go: who is quick is done before.
+TRAFFIC_S: Final = 2.0
 _CURVE: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
 
 
@@ -60,14 +62,26 @@ def speed(count: int, size: int, seconds: float) -> Figures:
     }
 
 
-def written(stage: Stage, row: Workload, topic: str) -> tuple[list[Told], Watch]:
-    """Write all records of a row, by as many processes as it says; return what they saw."""
+def written(
+    stage: Stage, row: Workload, topic: str, seconds: float | None = None
+) -> tuple[list[Told], Watch]:
+    """Write the records of a row, by as many processes as it says; return what they saw.
+
+    With `seconds`, nothing is handed over after that: what is measured is a speed.
+    """
+    limit = {} if seconds is None else {"seconds": seconds}
     with Drivers(row.seconds_max) as drivers:
-        for number in range(row.clients):
-            count = row.records // row.clients
-            more = {"count": count, "first": number}
-            drivers.add(stage.driver, "produce", _options(stage, row, topic, **more))
-        drivers.wait_ready()
+        with stage.lap("drivers"):
+            for number in range(row.clients):
+                more = {
+                    **limit,
+                    "clients": row.clients,
+                    "count": row.records // row.clients,
+                    # Together they begin at all partitions, not only at the first few.
+                    "first": number * row.partitions // row.clients,
+                }
+                drivers.add(stage.driver, "produce", _options(stage, row, topic, **more))
+            drivers.wait_ready()
         stage.warm(row.payload_bytes)
         with stage.watch() as watch:
             drivers.go()
@@ -77,7 +91,7 @@ def written(stage: Stage, row: Workload, topic: str) -> tuple[list[Told], Watch]
 
 def produce(stage: Stage, row: Workload) -> Figures:
     with stage.topic(row.partitions) as topic:
-        told, watch = written(stage, row, topic)
+        told, watch = written(stage, row, topic, TRAFFIC_S)
     count, seconds = sum(one["count"] for one in told), seconds_of(told)
     return {
         **speed(count, row.size, seconds),
@@ -86,19 +100,24 @@ def produce(stage: Stage, row: Workload) -> Figures:
 
 
 def consume(stage: Stage, row: Workload) -> Figures:
-    with stage.topic(row.partitions) as topic:
+    """Read a topic that was written once for all turns that read; warm, it was just read once."""
+
+    def fill(topic: str) -> None:
         written(stage, row, topic)
         # What is not on disk yet would be written while it is read, and cannot leave the cache.
-        settle(stage.peer, topic, leave=row.is_cold)
-        options = _options(stage, row, topic, count=row.records, warm_count=row.warm_records)
-        with Drivers(row.seconds_max) as drivers:
+        settle(stage.peer, topic, leave=False)
+
+    topic = stage.kept_topic(f"{row.records} records", row.partitions, fill)
+    options = _options(stage, row, topic, count=row.records, warm_count=row.warm_records)
+    with Drivers(row.seconds_max) as drivers:
+        with stage.lap("drivers"):
             drivers.add(stage.driver, "consume", options)
             drivers.wait_ready()
-            if row.is_cold:
-                settle(stage.peer, topic, leave=True)
-            with stage.watch() as watch:
-                drivers.go()
-                told = drivers.results()
+        if row.is_cold:
+            settle(stage.peer, topic, leave=True)
+        with stage.watch() as watch:
+            drivers.go()
+            told = drivers.results()
     seconds = seconds_of(told)
     return {
         **speed(row.records, row.size, seconds),
@@ -128,11 +147,12 @@ def _settle_file(path: Path, *, leave: bool) -> None:
 
 def together(stage: Stage, row: Workload) -> Figures:
     with stage.topic(row.partitions) as topic, Drivers(row.seconds_max) as drivers:
-        drivers.add(stage.driver, "produce", _options(stage, row, topic, count=row.records))
-        # The writer's own warm-up is over before the reader asks where the end is.
-        drivers.wait_ready()
-        options = _options(stage, row, topic, count=row.records, from_end=True)
-        drivers.add(stage.driver, "consume", options).wait_ready()
+        with stage.lap("drivers"):
+            drivers.add(stage.driver, "produce", _options(stage, row, topic, count=row.records))
+            # The writer's own warm-up is over before the reader asks where the end is.
+            drivers.wait_ready()
+            options = _options(stage, row, topic, count=row.records, from_end=True)
+            drivers.add(stage.driver, "consume", options).wait_ready()
         stage.warm(row.payload_bytes)
         with stage.watch() as watch:
             drivers.go()
@@ -161,7 +181,8 @@ def _disk_alone(stage: Stage, row: Workload) -> Figures:
     """Return what the disk alone does at this pace, moments before; nothing if nobody waits."""
     if stage.variant.durability != "fsync":
         return {}
-    times_us = paced_syncs(stage.peer.directory, row.rate, _DISK_S)
+    with stage.lap("disk alone"):
+        times_us = paced_syncs(stage.peer.directory, row.rate, _DISK_S)
     return {
         "disk_p50_ms": round(at_share(times_us, 0.5) / 1000, 3),
         "disk_p99_ms": round(at_share(times_us, 0.99) / 1000, 3),
@@ -169,12 +190,14 @@ def _disk_alone(stage: Stage, row: Workload) -> Figures:
 
 
 def _paced(stage: Stage, row: Workload, *, is_followed: bool) -> Figures:
-    disk = _disk_alone(stage, row)
+    # With a reader nobody asks: the same disk was asked for the same rates without.
+    disk = {} if is_followed else _disk_alone(stage, row)
     with stage.topic(row.partitions) as topic, Drivers(row.seconds_max) as drivers:
         options = _options(stage, row, topic, count=row.records)
-        drivers.add(stage.driver, "pace", options).wait_ready()
-        if is_followed:
-            drivers.add(stage.driver, "follow", options).wait_ready()
+        with stage.lap("drivers"):
+            drivers.add(stage.driver, "pace", options).wait_ready()
+            if is_followed:
+                drivers.add(stage.driver, "follow", options).wait_ready()
         with stage.watch() as watch:
             drivers.go()
             wrote, *followed = drivers.results()
@@ -182,16 +205,20 @@ def _paced(stage: Stage, row: Workload, *, is_followed: bool) -> Figures:
     planned_s, took_s = row.records / row.rate, wrote["ended"] - wrote["began"]
     acked = latency(wrote["times_us"])
     seen = latency(followed[0]["times_us"]) if followed else acked
+    left = max(one["left"] for one in (wrote, *followed))
+    acked_count = max(1, row.records - wrote["left"])
     return {
         **seen,
         **disk,
         "ack_p50_ms": acked["p50_ms"],
         "ack_p99_ms": acked["p99_ms"],
-        "is_saturated": is_saturated(planned_s, took_s),
+        "is_saturated": left > 0 or is_saturated(planned_s, took_s),
+        # Not acknowledged, or not read, when it was certain that the pace is not kept.
+        "left": left,
         "took_s": round(took_s, 3),
         "planned_s": round(planned_s, 3),
         "sent_late": wrote["late"],
-        "cpu_us_per_record": round(watch.cpu_s / row.records * 1e6, 1),
+        "cpu_us_per_record": round(watch.cpu_s / acked_count * 1e6, 1),
         "driver_cores": round(drivers_cpu_s / watch.seconds, 2),
         "elsewhere_cores": round(watch.elsewhere_cores(drivers_cpu_s), 3),
         "others_cores": round(watch.others_cpu_s / watch.seconds, 3),

@@ -2,17 +2,21 @@
 
     kind        one turn
     produce     `records` written as fast as it goes, by `clients` processes; then the topic goes
-    consume     the same records read from the start; cold: not from the page cache
+    consume     `records` that were written once, read from the start; cold: not from the page
+                cache; warm: just read once
     together    written and read at the same time, at the tail
     pace        single records, one due every 1/rate s: time to the acknowledgement
     flow        the same, and time until a reader at the tail has each
     start       three nodes from nothing to the first acknowledged write; then memory when idle
-    outage      the leader is killed with SIGKILL under a writer that tries again soon
+    outage      the leader is killed with SIGKILL under a writer that tries again soon; on the
+                cluster whose start was just measured, if it was
     partitions  written before and after so many partitions are made; made, and failed over
-    restart     a cluster with so many records is stopped and started; killed and started
+    restart     a cluster with so many records is stopped and started; killed and started; every
+                round on the same data
 
 W1  a row's name is unique, and says what it is: results are kept under it
-W2  a turn is bounded: by its number of records, and by `seconds_max`
+W2  a turn is bounded: by its number of records, and by `seconds_max`; what writes as fast as it
+    goes by `turns.TRAFFIC_S`, and a pace by what it takes to see that it is not kept
 
 Not here: how a turn is taken (`turns.py`), what the figures should be (`goals.py`).
 """
@@ -74,9 +78,11 @@ class Workload:
     is_controller: bool = False
     seconds_max: float = 120.0
     # How long a turn takes at most, roughly, with making and removing its topic: for the budget.
-    about_s: float = 12.0
+    about_s: float = 8.0
     # Of a turn that takes minutes.
     rounds_max: int = 99
+    # The row on whose cluster this one is taken, right after it.
+    follows: str = ""
     # "quick"; every row is in "full", and those that a goal names are in "goals".
     sets: tuple[str, ...] = ()
 
@@ -86,13 +92,18 @@ class Workload:
         return self.kind in ("start", "outage", "partitions", "restart")
 
     @property
+    def is_lasting(self) -> bool:
+        """Return whether all rounds are taken on one cluster: it takes minutes to fill."""
+        return self.kind == "restart"
+
+    @property
     def payload_bytes(self) -> int:
         return self.size * self.records
 
     @property
     def warm_records(self) -> int:
-        """Return how many are read before the clock starts: no more than there are."""
-        return min(_WARM_RECORDS, self.records)
+        """Return how many are read before the clock starts: all, unless it should be cold."""
+        return min(_WARM_RECORDS, self.records) if self.is_cold else self.records
 
     def part(self, share: float) -> Workload:
         """Return the same with fewer records and partitions: to see that it works, and no more."""
@@ -116,6 +127,9 @@ class Workload:
 
 
 _SIZE_NAMES: Final = {100: "100 B", 1024: "1 KB", 10_240: "10 KB"}
+# By rate, in every round. p99 is the 5th, 13th, 31st or 201st of them from above; p99.9 says
+# something from 3,000 on.
+_PACED_RECORDS: Final = {100: 400, 300: 1200, 1000: 3000, 10_000: 20_000}
 _TURN_RECORDS: Final = {100: 1_000_000, 1024: 250_000, 10_240: 30_000}
 
 
@@ -162,7 +176,7 @@ def _produce(
 
 
 def _consume(name: str, title: str, **more: object) -> Workload:
-    row = Workload(name, "consume", title, PAGECACHE, size=1024, records=400_000, about_s=15.0)
+    row = Workload(name, "consume", title, PAGECACHE, size=1024, records=800_000, about_s=15.0)
     return replace(row, **more)  # type: ignore[arg-type]
 
 
@@ -177,11 +191,10 @@ def _pace(rate: int, kind: Literal["pace", "flow"]) -> Workload:
         unit="ms p50",
         better="less",
         size=100,
-        # Long enough for the 99.9th of a thousand, short enough for many rounds.
-        records=max(600, min(6 * rate, 30_000)),
+        records=_PACED_RECORDS[rate],
         partitions=1,
         rate=rate,
-        about_s=14.0,
+        about_s=10.0,
     )
 
 
@@ -195,7 +208,8 @@ _OUTAGE: Final = Workload(
     better="less",
     size=100,
     partitions=1,
-    about_s=45.0,
+    about_s=30.0,
+    follows="start",
 )
 
 
@@ -252,7 +266,7 @@ _ROWS: Final[Sequence[Workload]] = (
         unit="s",
         better="less",
         partitions=1,
-        about_s=40.0,
+        about_s=25.0,
         sets=("quick",),
     ),
     _OUTAGE,
@@ -262,6 +276,7 @@ _ROWS: Final[Sequence[Workload]] = (
         title="unavailability after kill -9 of a leader that is the active controller",
         variants=("ottla-fsync", "kafka"),
         is_controller=True,
+        follows="",
     ),
     _many(1000),
     _many(5000),
@@ -275,7 +290,7 @@ _ROWS: Final[Sequence[Workload]] = (
         better="less",
         records=5_000_000,
         seconds_max=400.0,
-        about_s=240.0,
+        about_s=180.0,
         rounds_max=3,
     ),
 )

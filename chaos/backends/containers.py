@@ -48,7 +48,8 @@ _COMMAND_DEADLINE_S: Final = 180.0
 _STOP_S: Final = 40
 _NODES: Final = (1, 2, 3)
 _DATA: Final = "/var/lib/ottla"
-_INTERNAL_PORT: Final = 9093
+# Where nodes dial each other; as in `compose.yaml`.
+_BETWEEN_NODES: Final = {"INTERNAL": 9093, "REPLICATION": 9094}
 # The service of `compose.yaml`, and its name on the network.
 _GATES: Final = "gates"
 # How long a container lasts in which netem is tried, if nobody ends it.
@@ -195,12 +196,17 @@ class ContainerBackend:
         )
         self._ways = GatedWays(keeper, why)
 
-        def way(source: int, target: int) -> str:
-            gate = keeper.add(source, target, _INTERNAL_PORT, f"node{target}")
-            return f"node{target}:{_INTERNAL_PORT}>{_GATES}:{gate}"
+        def way(source: int, target: int, port: int) -> str:
+            gate = keeper.add(source, target, port, f"node{target}")
+            return f"node{target}:{port}>{_GATES}:{gate}"
 
         return {
-            source: ";".join(way(source, target) for target in _NODES if target != source)
+            source: ";".join(
+                way(source, target, port)
+                for target in _NODES
+                for port in _BETWEEN_NODES.values()
+                if target != source
+            )
             for source in _NODES
         }
 
@@ -220,7 +226,7 @@ class ContainerBackend:
         advertised = (
             f"INSIDE://node{node}:19092",
             f"OUTSIDE://{HOST}:{self._gates[node]}",
-            f"INTERNAL://node{node}:{_INTERNAL_PORT}",
+            *(f"{name}://node{node}:{port}" for name, port in _BETWEEN_NODES.items()),
         )
         options = {
             "advertised.listeners": ",".join(advertised),

@@ -3,6 +3,8 @@
     node 1 ──▶ gate 1→2 ──▶ node 2         bytes of this connection from 1 to 2 fare as 1→2 says,
     node 2 ──▶ gate 2→1 ──▶ node 1         those from 2 to 1 as 2→1 says, whoever dialled
 
+There is a gate for each port of a node that another one dials, and all of a pair fare alike.
+
 All gates live in one thread with a loop of its own; whoever calls may be in any other. A dead
 process must look dead through its gate: where nobody listens behind it, nobody listens at it
 either, so that a connection is refused and not merely closed. Unless the way is cut: then there is
@@ -10,7 +12,8 @@ silence, and nothing else.
 
 Not here: what happens to bytes (`pipes.py`), who is cut off when (`nemesis/`).
 
-K1  a gate listens exactly while its target does, or while its way is cut in either direction
+K1  a gate listens exactly while the port behind it does, or while its way is cut in either
+    direction
 K2  the two directions between two nodes are independent of each other
 """
 
@@ -22,6 +25,7 @@ import socket
 import threading
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
+from itertools import chain
 from random import Random
 from typing import Any, Final, TypeVar
 
@@ -180,7 +184,8 @@ class Links:
         self._host: Final = host
         self._dice: Final = Random(seed)
         self._loop: Final = asyncio.new_event_loop()
-        self._gates: Final = dict[tuple[int, int], _Gate]()
+        # By the pair: one for each port that is dialled.
+        self._gates: Final = dict[tuple[int, int], list[_Gate]]()
         self._directions: Final = dict[tuple[int, int], Direction]()
         # Nodes whose processes run, by the descriptor that tells of their end.
         self._watched: Final = dict[int, int]()
@@ -196,12 +201,15 @@ class Links:
     # -- for any thread --------------------------------------------------------------------------
 
     def add(self, source: int, target: int, target_port: int, target_host: str = HOST) -> int:
-        """Open a way to a port of a node, for one other node or for `CLIENTS`; return its port."""
+        """Open a way to a port of a node, for one other node or for `CLIENTS`; return its port.
+
+        Ways to several ports of a node, for the same one, fare alike.
+        """
 
         async def work() -> int:
             directions = self._direction(source, target), self._direction(target, source)
             gate = _Gate(take_port(self._host), (target_host, target_port), *directions)
-            self._gates[source, target] = gate
+            self._gates.setdefault((source, target), []).append(gate)
             return gate.port
 
         return self._call(work())
@@ -212,7 +220,7 @@ class Links:
         async def work() -> None:
             self._direction(source, target).set(fault)
             for pair in ((source, target), (target, source)):
-                if (gate := self._gates.get(pair)) is not None:
+                for gate in self._gates.get(pair, ()):
                     gate.settle()
 
         self._call(work())
@@ -251,7 +259,7 @@ class Links:
         async def work() -> None:
             for node in tuple(self._watched):
                 self._forget(node)
-            for gate in self._gates.values():
+            for gate in chain.from_iterable(self._gates.values()):
                 gate.close()
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
             for task in tasks:
@@ -286,7 +294,8 @@ class Links:
         return found
 
     def _towards(self, node: int) -> list[_Gate]:
-        return [gate for (_, target), gate in self._gates.items() if target == node]
+        towards = (gates for (_, target), gates in self._gates.items() if target == node)
+        return list(chain.from_iterable(towards))
 
     def _forget(self, node: int) -> None:
         descriptor = self._watched.pop(node, None)

@@ -2,6 +2,7 @@
 
     client ──▶ gate ──▶ CLIENT of a node             advertised: the gate
     node 1 ──▶ gate 1→2 ──▶ INTERNAL of node 2       dialled there by `OTTLA_DIAL`
+           └─▶ gate 1→2 ──▶ REPLICATION of node 2    the same; if brokers they are both
 
 The harness itself goes past the gates (`inside`), and asks over HTTP.
 
@@ -30,11 +31,12 @@ from ottla.chaos.clock import NeverHappenedError, wait_until
 from ottla.chaos.evidence import FinalRead, ReplicaPrint
 from ottla.chaos.history import Place
 from ottla.chaos.ports import HarnessError, LinkFault, Means
+from ottla.proto.options.endpoints import ListenerName
 
 START_DEADLINE_S: Final = 60.0
 # How long a second node of the same id may live before it counts as accepted.
 _TWIN_DEADLINE_S: Final = 15.0
-_LISTENERS: Final = ("CLIENT", "INTERNAL", "HTTP")
+_LISTENERS: Final = ("CLIENT", "INTERNAL", "REPLICATION", "HTTP")
 _VOTERS_MAX: Final = 5
 # Quick to notice, so that a scenario takes a minute and not ten (chaos.md C).
 PROFILE: Final = {
@@ -94,23 +96,27 @@ class LocalBackend:
     def means(self) -> frozenset[Means]:
         return _MEANS
 
-    def _open_gates(self) -> dict[tuple[int, int], int]:
-        gates = {
-            (source, target): self._links.add(source, target, self._ports[target]["INTERNAL"])
-            for source in self._all
-            for target in self._all
+    def _open_gates(self) -> dict[tuple[int, int, ListenerName], int]:
+        """Return where each gate listens: by who dials, whom, and at which of its listeners."""
+        ways = [
+            (source, target, name)
+            for name, members in (("INTERNAL", self._all), ("REPLICATION", self.nodes))
+            for source in members
+            for target in members
             if source != target
+        ]
+        ways += [(CLIENTS, node, "CLIENT") for node in self.nodes]
+        return {
+            (source, target, name): self._links.add(source, target, self._ports[target][name])
+            for source, target, name in ways
         }
-        for node in self.nodes:
-            gates[CLIENTS, node] = self._links.add(CLIENTS, node, self._ports[node]["CLIENT"])
-        return gates
 
     def _process_of(self, node: int) -> NodeProcess:
         directory = self._settings.directory / f"node-{node}"
         detours = [
-            f"{HOST}:{self._ports[other]['INTERNAL']}>{HOST}:{self._gates[node, other]}"
-            for other in self._all
-            if other != node
+            f"{HOST}:{self._ports[other][name]}>{HOST}:{gate}"
+            for (source, other, name), gate in self._gates.items()
+            if source == node
         ]
         return NodeProcess(
             node=node,
@@ -167,7 +173,7 @@ class LocalBackend:
         self._links.close()
 
     def bootstrap(self, node: int) -> str:
-        return f"{HOST}:{self._gates[CLIENTS, node]}"
+        return f"{HOST}:{self._gates[CLIENTS, node, 'CLIENT']}"
 
     def inside(self, node: int) -> str:
         return f"{HOST}:{self._ports[node]['CLIENT']}"

@@ -72,7 +72,7 @@ def cluster() -> None:
     "--base-port",
     type=click.IntRange(0, PORT_MAX),
     help=f"Clients' port of node 1, {DEFAULT_BASE_PORT} the first time and then as before; INTERNAL"
-    " is 100 above, HTTP 200 above, each node one more. 0: any that are free.",
+    " is 100 above, REPLICATION 150, HTTP 200, each node one more. 0: any that are free.",
 )
 @click.argument("flags", nargs=-1, metavar="[KEY=VALUE]...")
 def start(

@@ -21,7 +21,7 @@ from ottla.node.config import load_node_options
 from ottla.proto.errors import ConfigError
 from ottla.proto.options import ignored, node, topic
 from ottla.proto.options.endpoints import Address
-from ottla.proto.options.load import listeners_of
+from ottla.proto.options.load import opened_by
 from ottla.proto.options.option import Option, shown, shown_name
 from ottla.proto.options.render import facts, help_text, readable
 from ottla.proto.options.sources import Options, Setting, nearest
@@ -118,7 +118,7 @@ def _as_json(options: Options | None, problems: tuple[str, ...]) -> dict[str, An
 
 def _ports_taken(options: Options) -> Iterator[str]:
     """Yield a sentence for every listener that could not be opened now."""
-    for name, address in listeners_of(options).items():
+    for name, address in opened_by(options).items():
         try:
             _try_to_listen(address)
         except OSError as error:

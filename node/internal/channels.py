@@ -27,9 +27,9 @@ from ottla.proto.errors import ConfigError
 from ottla.proto.options.endpoints import Address, parse_address
 
 ENVIRONMENT_KEY: Final = "OTTLA_DIAL"
-_RECEIVE: Final = "grpc.max_receive_message_length"
 _OPTIONS: Final[list[tuple[str, int | str]]] = [
     ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
     ("grpc.enable_retries", 0),
     ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -64,6 +64,8 @@ class Channels:
 
     def __init__(self, tls: Tls | None, detours: Mapping[Address, Address] | None = None) -> None:
         self.tls: Final = tls
+        # For lines that are not gRPC's (`line.py`).
+        self.calling_context: Final = None if tls is None else tls.calling_context()
         self._detours: Final = dict(detours or {})
         self._open: Final[dict[int, tuple[Address, grpc.aio.Channel]]] = {}
         self._closing: Final[set[asyncio.Task[None]]] = set()
@@ -81,15 +83,12 @@ class Channels:
         self._open[node_id] = (address, channel)
         return channel
 
-    def fresh(
-        self, node_id: int, address: Address, *, receive_bytes_max: int = RECEIVE_BYTES_MAX
-    ) -> grpc.aio.Channel:
+    def fresh(self, node_id: int, address: Address) -> grpc.aio.Channel:
         """Return a channel with a connection of its own, which whoever asked must close."""
         way = str(self.way_to(address))
-        options = [*_OPTIONS, (_RECEIVE, receive_bytes_max)]
         if self.tls is None:
-            return grpc.aio.insecure_channel(way, options=options)
-        options.append(("grpc.ssl_target_name_override", name_of(node_id)))
+            return grpc.aio.insecure_channel(way, options=_OPTIONS)
+        options = [*_OPTIONS, ("grpc.ssl_target_name_override", name_of(node_id))]
         return grpc.aio.secure_channel(way, self.tls.channel_credentials(), options)
 
     def way_to(self, address: Address) -> Address:

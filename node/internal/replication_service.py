@@ -1,9 +1,11 @@
-"""The leader's end of replication streams: the handler of `/ottla.Replication/Pull`.
+"""The leader's end of replication streams.
 
-A follower dials, and says in the metadata of the call who it is and whom it means. From then on
-its frames go to a `Feeder`, and the frames of the feeder go back, as they are: raw bytes.
+A follower asks over gRPC (`/ottla.Replication/Open`), and says in the metadata of the call who it
+is and whom it means. It is given a ticket, and where to go with it: there a line is opened
+(`door.py`). From then on its frames go to a `Feeder`, and the frames of the feeder go back, as they
+are: raw bytes.
 
-Not here: what a frame means (`ottla.replication.feeding`), the server (`listener.py`), the other
+Not here: what a frame means (`ottla.replication.feeding`), how it travels (`line.py`), the other
 end (`replication_stream.py`).
 
 R1  with TLS a follower speaks for itself only, and without it only brokers of this cluster do
@@ -11,48 +13,54 @@ R2  of one follower, one stream is served: the newest, unless it is of an earlie
 R3  a feeder is closed exactly once, however its stream ends
 R4  a stream that is malformed, or silent while nothing is owed to it, ends with a reason; no other
     stream notices
+R5  a follower that waits hears every two seconds that somebody is here
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
+import secrets
+import socket
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import grpc
 
+from ottla.node.internal.door import TICKET_BYTES, Ticket
 from ottla.node.internal.identity import Context, WhoIAm
-from ottla.node.internal.peers import RefusedError, Told
+from ottla.node.internal.line import Buffer, Line, LineEndedError
+from ottla.node.internal.peers import RefusedError, Told, report_bug
 from ottla.node.internal.service import CLUSTER_KEY, NODE_KEY, Verifier
 from ottla.node.internal.tls import NOBODY
-from ottla.node.internal.two_way import Voice, until_first_ends
+from ottla.node.internal.two_way import Voice
 from ottla.node.logs import logger
-from ottla.proto.errors import RemoteProtocolError
+from ottla.proto.errors import OttlaError, RemoteProtocolError
 from ottla.proto.ids import BrokerId
+from ottla.proto.options.endpoints import Address
+from ottla.proto.replication import ASK_BYTES_MAX
 
 _log = logger("internal.replication")
 
 SERVICE: Final = "ottla.Replication"
-PULL: Final = f"/{SERVICE}/Pull"
+OPEN: Final = f"/{SERVICE}/Open"
 # In the metadata of the call, beside those of `service.py`: who follows, and in which life.
 FOLLOWER_KEY: Final = "ottla-from"
 EPOCH_KEY: Final = "ottla-broker-epoch"
 # Followers ask again as soon as they are answered.
 SILENT_MS: Final = 30_000
+BEAT_MS: Final = 2_000
+# How long a ticket is good for.
+TICKET_MS: Final = 10_000
 
 _DIGITS_MAX: Final = 19
-_END_TRIES: Final = 50
-_END_PAUSE_S: Final = 0.01
 _SHOWN_MAX: Final = 100
-
-Buffer = bytes | bytearray | memoryview
 
 
 class FeedSide(Protocol):
     """What is behind the leader's end of one stream: a `Feeder`."""
 
-    def take(self, ask: bytes) -> None:
+    def take(self, ask: Buffer) -> None:
         """Hear the follower; raise `RemoteProtocolError` if that is no ask."""
 
     def next_answer(self) -> Sequence[Buffer] | None:
@@ -68,7 +76,7 @@ class FeedSide(Protocol):
 MakeFeeder = Callable[[BrokerId, Callable[[], None], Callable[[], None]], FeedSide]
 
 
-class _EndedError(RefusedError):
+class _EndedError(OttlaError):
     """A stream that was served, and is ended from this side."""
 
 
@@ -83,16 +91,23 @@ class ReplicationService:
         is_broker: Callable[[BrokerId], bool],
         now_ms: Callable[[], int],
         verifier: Verifier | None,
+        where: Callable[[], Address],
         silent_ms: int = SILENT_MS,
+        beat_ms: int = BEAT_MS,
     ) -> None:
-        """`is_broker` says whether the metadata know such a broker."""
+        """`is_broker` says whether the metadata know such a broker; `where` is the door."""
         self._me: Final = me
         self._make_feeder: Final = make_feeder
         self._is_broker: Final = is_broker
         self._now_ms: Final = now_ms
         self._verifier: Final = verifier
+        self._where: Final = where
         self._silent_ms: Final = silent_ms
+        self._beat_ms: Final = beat_ms
         self._streams: Final[dict[BrokerId, _Stream]] = {}
+        # Of each follower the newest, and until when it is good.
+        self._tickets: Final[dict[BrokerId, tuple[Ticket, int]]] = {}
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
         self._told: Final = Told(_log)
         self._is_stopped = False
 
@@ -100,7 +115,7 @@ class ReplicationService:
     def handler(self) -> grpc.GenericRpcHandler:
         """Return the service, for the INTERNAL listener."""
         methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            "Pull": grpc.stream_stream_rpc_method_handler(self._pull)
+            "Open": grpc.unary_unary_rpc_method_handler(self._open)
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
@@ -112,50 +127,96 @@ class ReplicationService:
     async def stop(self) -> None:
         """Serve nobody any more. Every feeder is closed when this returns."""
         self._is_stopped = True
-        streams = list(self._streams.values())
-        for stream in streams:
-            stream.end(_EndedError(grpc.StatusCode.UNAVAILABLE, "This broker is stopping."))
-        for stream in streams:
-            await stream.ended.wait()
+        self._tickets.clear()
+        for stream in self._streams.values():
+            stream.end(_EndedError("This broker is stopping."))
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
-    async def _pull(self, _: object, context: Context) -> None:
+    # ── Tickets ───────────────────────────────────────────────────────────────────────────────
+
+    async def _open(self, _: bytes, context: Context) -> bytes:
         try:
             follower, epoch = self._caller(context)
-            await self._serve(follower, epoch, context)
-        except _EndedError as error:
-            _log.debug("stream_ended", caller=context.peer(), why=str(error))
-            await _end(context, error.code, str(error))
+            self._require_latest(follower, epoch)
         except RefusedError as error:
             self._told.ill("stream_refused", str(error), caller=context.peer())
-            await _end(context, error.code, str(error))
+            await context.abort(error.code, str(error))
         except RemoteProtocolError as error:
             self._told.ill("stream_malformed", str(error), caller=context.peer())
-            await _end(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except Exception as error:
-            # gRPC would answer UNKNOWN and go on; but it is a bug, and the node must hear of it.
-            what = {"message": "the leader's end of a replication stream", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(what)
-            raise
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        number = secrets.token_bytes(TICKET_BYTES)
+        ticket = Ticket(number, follower, lambda sock: self._begin(follower, epoch, sock))
+        # The one before is void: whoever asks again has given up on it.
+        self._tickets[follower] = ticket, self._now_ms() + TICKET_MS
+        return number + str(self._where()).encode()
 
-    async def _serve(self, follower: BrokerId, epoch: int, context: Context) -> None:
+    def redeem(self, number: bytes) -> Ticket | None:
+        """Return the ticket with this number, once and in time."""
+        for follower, (ticket, until_ms) in self._tickets.items():
+            if hmac.compare_digest(ticket.number, number):
+                del self._tickets[follower]
+                return ticket if self._now_ms() <= until_ms else None
+        return None
+
+    def _begin(self, follower: BrokerId, epoch: int, sock: socket.socket) -> None:
+        if self._is_stopped:
+            sock.close()
+            return
+        line = Line(sock, frame_bytes_max=ASK_BYTES_MAX)
+        task = asyncio.get_running_loop().create_task(self._carry(follower, epoch, line))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(report_bug)
+
+    # ── Streams ───────────────────────────────────────────────────────────────────────────────
+
+    async def _carry(self, follower: BrokerId, epoch: int, line: Line) -> None:
+        """Serve a stream to its end, and tell the follower why if it ends from this side."""
+        why: str | None = None
+        try:
+            await self._serve(follower, epoch, line)
+        except LineEndedError as error:
+            _log.debug("follower_gone", follower=follower, why=str(error))
+        except _EndedError as error:
+            why = str(error)
+            _log.debug("stream_ended", follower=follower, why=why)
+        except RefusedError as error:
+            why = str(error)
+            self._told.ill("stream_refused", why, follower=follower)
+        except RemoteProtocolError as error:
+            why = str(error)
+            self._told.ill("stream_malformed", why, follower=follower)
+        except Exception:
+            # A bug, of which the node must hear (`report_bug`); the follower dials again.
+            why = "A bug at the leader."
+            raise
+        finally:
+            line.close(why)
+
+    async def _serve(self, follower: BrokerId, epoch: int, line: Line) -> None:
+        self._require_latest(follower, epoch)
         before = self._streams.get(follower)
-        if before is not None and epoch < before.epoch:
-            sentence = f"Broker {follower} has begun another life since, and pulls from here."
-            raise RefusedError(grpc.StatusCode.FAILED_PRECONDITION, sentence)
-        stream = _Stream(epoch, now_ms=self._now_ms, silent_ms=self._silent_ms)
+        stream = _Stream(epoch, self._now_ms, silent_ms=self._silent_ms, beat_ms=self._beat_ms)
         self._streams[follower] = stream
         try:
             if before is not None:
                 sentence = f"A newer stream of broker {follower} has taken the place of this one."
-                before.end(_EndedError(grpc.StatusCode.ABORTED, sentence))
+                before.end(_EndedError(sentence))
                 # Two feeders of one follower would both be fed.
                 await before.ended.wait()
-            _log.debug("follower_connected", follower=follower, caller=context.peer())
-            await stream.serve(self._make_feeder(follower, stream.wake, stream.look), context)
+            _log.debug("follower_connected", follower=follower)
+            await stream.serve(self._make_feeder(follower, stream.wake, stream.look), line)
         finally:
             stream.ended.set()
             if self._streams.get(follower) is stream:
                 del self._streams[follower]
+
+    def _require_latest(self, follower: BrokerId, epoch: int) -> None:
+        before = self._streams.get(follower)
+        if before is not None and epoch < before.epoch:
+            sentence = f"Broker {follower} has begun another life since, and pulls from here."
+            raise RefusedError(grpc.StatusCode.FAILED_PRECONDITION, sentence)
 
     # ── Who asks, and whom ────────────────────────────────────────────────────────────────────
 
@@ -194,16 +255,19 @@ class ReplicationService:
 class _Stream:
     """One stream while it is served."""
 
-    def __init__(self, epoch: int, *, now_ms: Callable[[], int], silent_ms: int) -> None:
+    def __init__(
+        self, epoch: int, now_ms: Callable[[], int], *, silent_ms: int, beat_ms: int
+    ) -> None:
         self.epoch: Final = epoch
         # Set when its feeder is closed.
         self.ended: Final = asyncio.Event()
         self._now_ms: Final = now_ms
         self._silent_ms: Final = silent_ms
+        self._beat_ms: Final = beat_ms
         self._heard_ms = now_ms()
         self._voice: Voice | None = None
-        self._is_ending: Final = asyncio.Event()
-        self._why: _EndedError | None = None
+        # Why it is over.
+        self._over: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
 
     def wake(self) -> None:
         if self._voice is not None:
@@ -213,74 +277,46 @@ class _Stream:
         if self._voice is not None:
             self._voice.look()
 
-    def end(self, why: _EndedError) -> None:
-        self._why = self._why or why
-        self._is_ending.set()
+    def end(self, why: Exception) -> None:
+        if not self._over.done():
+            self._over.set_exception(why)
 
-    async def serve(self, feeder: FeedSide, context: Context) -> None:
-        """Feed until the follower has ended the stream; raise why if it ends otherwise."""
+    async def serve(self, feeder: FeedSide, line: Line) -> None:
+        """Feed until the stream is over; raise why."""
 
-        def answers() -> list[bytes]:
+        def answers() -> Sequence[Sequence[Buffer]]:
             pieces = feeder.next_answer()
-            return [] if pieces is None else [b"".join(pieces)]
+            return () if pieces is None else (pieces,)
 
-        voice = Voice(answers, due_ms=feeder.due_ms, now_ms=self._now_ms)
-        self._voice = voice
-        try:
-            await until_first_ends(
-                self._until_ended(),
-                self._hear(feeder, voice, context),
-                self._say(voice, context),
-                self._watch(feeder),
-            )
-        finally:
-            self._voice = None
-            feeder.close()
-
-    async def _hear(self, feeder: FeedSide, voice: Voice, context: Context) -> None:
-        while isinstance(ask := _as_object(await context.read()), bytes):
+        def hear(ask: memoryview) -> None:
             self._heard_ms = self._now_ms()
-            # What it has to say now another task writes (V4): on a slow link that takes long, and
-            # what the follower holds by then must be heard, because writers wait for it.
+            # What it has to say now is said in the next turn, with all that happens in this one.
             feeder.take(ask)
             voice.look()
 
-    async def _say(self, voice: Voice, context: Context) -> None:
-        # What failed is the connection, of which gRPC tells the handler by cancelling it.
-        with suppress(grpc.aio.BaseError):
-            await voice.run(context.write)
-        await self._is_ending.wait()
-
-    async def _watch(self, feeder: FeedSide) -> None:
-        while True:
-            left_ms = self._heard_ms + self._silent_ms - self._now_ms()
-            if left_ms <= 0:
-                if feeder.due_ms() is None:
-                    sentence = "Nothing was asked for long."
-                    raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, sentence)
-                # It waits for an answer that is owed to it.
-                left_ms = self._silent_ms
-            await asyncio.sleep(left_ms / 1000)
-
-    async def _until_ended(self) -> None:
-        await self._is_ending.wait()
-        if self._why is not None:
-            raise self._why
-
-
-async def _end(context: Context, code: grpc.StatusCode, why: str) -> None:
-    """End the call with the reason; it raises, as `abort` does.
-
-    A frame that was being written when its task was cancelled is still on its way in gRPC, which
-    then takes no reason yet.
-    """
-    for _ in range(_END_TRIES):
+        voice = Voice(line, answers, due_ms=feeder.due_ms, now_ms=self._now_ms, on_bug=self.end)
+        self._voice = voice
         try:
-            await context.abort(code, why)
-        except grpc.aio.AbortError:
-            raise
-        except grpc.aio.BaseError:
-            await asyncio.sleep(_END_PAUSE_S)
+            if not self._over.done():
+                line.start(hear, on_taken=voice.say, on_end=self.end)
+            while not self._over.done():
+                await asyncio.wait((self._over,), timeout=self._beat_ms / 1000)
+                self._require_sound(feeder)
+                line.beat()
+            self._over.result()
+        finally:
+            self._voice = None
+            voice.stop()
+            feeder.close()
+            if self._over.done():
+                # Nobody needs to hear of it if something else has ended the stream before.
+                self._over.exception()
+
+    def _require_sound(self, feeder: FeedSide) -> None:
+        """Raise `RefusedError` if nothing was asked for long, and nothing is owed."""
+        if self._now_ms() - self._heard_ms > self._silent_ms and feeder.due_ms() is None:
+            sentence = "Nothing was asked for long."
+            raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, sentence)
 
 
 def _number(told: dict[str, str | bytes], key: str) -> int:
@@ -293,8 +329,3 @@ def _number(told: dict[str, str | bytes], key: str) -> int:
 def _shown(value: str | bytes | None) -> str:
     text = value.decode(errors="replace") if isinstance(value, bytes) else value
     return "nothing" if text is None else repr(text[:_SHOWN_MAX])
-
-
-def _as_object(read: object) -> object:
-    """Forget the type: at the end of a stream something else than bytes is read."""
-    return read

@@ -1,7 +1,9 @@
 """The follower's end of replication streams: dials one leader, again and again, and pulls.
 
 All that this broker fetches from one leader goes over one stream, with a connection of its own:
-answers are larger than anything else that nodes say, and must not stand before a heartbeat.
+answers are larger than anything else that nodes say, and must not stand before a heartbeat. It asks
+for that connection over gRPC, where both prove who they are, and goes with a ticket to the address
+that it is told (`door.py`).
 
 Not here: what is asked for and what becomes of it (`ottla.replication.pulling`), which leaders are
 followed (`ottla.node.fetchers`), the other end (`replication_service.py`).
@@ -10,30 +12,35 @@ D1  one stream at a time, and one puller on it, which is told of every new one
 D2  a leader that is away costs one log line, and a dial every second; one that has moved or started
     again is dialled at once
 D3  what is no answer ends the stream, never the task
+D4  a leader of which nothing was heard for `SILENT_S` is given up: it says every two seconds that
+    it is there
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+import socket
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 import grpc
 
 from ottla.node.internal.channels import Channels
+from ottla.node.internal.door import TICKET_BYTES, secured
 from ottla.node.internal.identity import WhoIAm
+from ottla.node.internal.line import Buffer, Line, LineEndedError, prepare
 from ottla.node.internal.peers import Told, end_if_cancelled, reason_of, resolve
-from ottla.node.internal.replication_service import EPOCH_KEY, FOLLOWER_KEY, PULL
+from ottla.node.internal.replication_service import EPOCH_KEY, FOLLOWER_KEY, OPEN
 from ottla.node.internal.service import CLUSTER_KEY, NODE_KEY
-from ottla.node.internal.two_way import Voice, until_first_ends
+from ottla.node.internal.tls import name_of, why_of
+from ottla.node.internal.two_way import Voice
 from ottla.node.logs import logger
 from ottla.node.stream_counts import StreamCount
 from ottla.proto.errors import OttlaError, RemoteProtocolError
 from ottla.proto.ids import BrokerId
 from ottla.proto.kafka.uuids import UUID
-from ottla.proto.options.endpoints import Address
+from ottla.proto.options.endpoints import Address, parse_address
 
 _log = logger("internal.replication")
 
@@ -41,9 +48,10 @@ PAUSE_MIN_S: Final = 0.05
 PAUSE_MAX_S: Final = 1.0
 # A leader that was heard for less than this and is gone again was not lost: the stream flaps.
 STEADY_S: Final = 1.0
+# A leader beats twice in this time, whatever else it has to say.
+SILENT_S: Final = 4.5
 _CONNECT_S: Final = 3.0
-
-Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
+_LOOK_S: Final = 1.0
 
 
 class PullSide(Protocol):
@@ -54,7 +62,7 @@ class PullSide(Protocol):
 
     def next_asks(self) -> list[bytes]: ...
 
-    def take(self, answer: bytes) -> None:
+    def take(self, answer: Buffer) -> None:
         """Hear the leader; raise `RemoteProtocolError` if that is no answer."""
 
     def due_ms(self) -> int | None: ...
@@ -101,6 +109,8 @@ class ReplicationStream:
         # Set to end a pause.
         self._is_awaited: Final = asyncio.Event()
         self._voice: Voice | None = None
+        # Why the stream that is open is over; None: the leader has moved.
+        self._over: asyncio.Future[None] | None = None
         self._told: Final = Told(_log.bind(leader=leader))
         self._count: Final = follower.count_of(leader)
         # Dials that failed: of several addresses of a name, the next one is tried.
@@ -134,6 +144,8 @@ class ReplicationStream:
             self._where = where
             self._has_moved.set()
             self._is_awaited.set()
+            if self._over is not None and not self._over.done():
+                self._over.set_result(None)
 
     async def run(self, puller: PullSide) -> None:
         """Keep a stream open until cancelled."""
@@ -203,59 +215,104 @@ class ReplicationStream:
         self, where: Whereabouts, puller: PullSide, reached: Callable[[], None]
     ) -> None:
         """Dial and pull until the leader moves; raise `_BrokenError` if the stream ends before."""
-        own = self._follower
-        channel = own.channels.fresh(
-            self.leader,
-            await self._next_address(where.address),
-            receive_bytes_max=own.receive_bytes_max(),
-        )
-        call: Call = channel.stream_stream(PULL)(metadata=self._metadata(), wait_for_ready=False)
         try:
             async with asyncio.timeout(_CONNECT_S):
-                await call.wait_for_connection()
-            await self._pull(call, puller, reached)
+                number, door = await self._ticket(where)
+                sock = await self._dialled(door, number)
         except grpc.aio.AioRpcError as error:
             raise _broken(error) from None
         except TimeoutError:
             raise _BrokenError("It did not answer in time.") from None
-        except RemoteProtocolError as error:
+        line = Line(sock, frame_bytes_max=self._follower.receive_bytes_max())
+        try:
+            if not self._has_moved.is_set():
+                await self._pull(line, puller, reached)
+        except (LineEndedError, RemoteProtocolError) as error:
             raise _BrokenError(str(error)) from None
         finally:
             self._voice = None
-            call.cancel()
-            await channel.close()
+            line.close()
 
-    async def _pull(self, call: Call, puller: PullSide, reached: Callable[[], None]) -> None:
-        voice = Voice(puller.next_asks, due_ms=puller.due_ms, now_ms=self._follower.now_ms)
-        self._voice = voice
-        puller.connected()
-        voice.wake()
-        await until_first_ends(
-            self._has_moved.wait(),
-            self._hear(call, puller, voice, reached),
-            self._say(call, voice),
+    async def _ticket(self, where: Whereabouts) -> tuple[bytes, Address]:
+        """Ask the leader for a ticket; return its number, and where to go with it."""
+        channel = self._follower.channels.fresh(
+            self.leader, await self._next_address(where.address)
         )
+        try:
+            method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(OPEN)
+            told = await method(b"", metadata=self._metadata(), wait_for_ready=False)
+        finally:
+            await channel.close()
+        try:
+            return told[:TICKET_BYTES], parse_address(told[TICKET_BYTES:].decode())
+        except ValueError:
+            raise _BrokenError("It gave no ticket, but something else.") from None
 
-    async def _hear(
-        self, call: Call, puller: PullSide, voice: Voice, reached: Callable[[], None]
-    ) -> None:
+    async def _dialled(self, door: Address, number: bytes) -> socket.socket:
+        """Open a connection and show the ticket; raise `_BrokenError` if that cannot be done."""
+        way, loop = await self._next_address(door), asyncio.get_running_loop()
+        sock = socket.socket(socket.AF_INET6 if ":" in way.host else socket.AF_INET)
+        try:
+            prepare(sock)
+            await loop.sock_connect(sock, (way.host, way.port))
+            if (keys := self._follower.channels.calling_context) is not None:
+                sock = await secured(sock, keys, server_hostname=name_of(self.leader))
+            # So little goes into a new connection at once.
+            sock.send(number)
+        except OSError as error:
+            sock.close()
+            why = f"Its listener REPLICATION at {door} cannot be reached: {why_of(error)}."
+            raise _BrokenError(why) from None
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    async def _pull(self, line: Line, puller: PullSide, reached: Callable[[], None]) -> None:
+        over = self._over = asyncio.get_running_loop().create_future()
         is_first = True
-        while isinstance(answer := _as_object(await call.read()), bytes):
+
+        def end(why: Exception) -> None:
+            if not over.done():
+                over.set_exception(why)
+
+        def asks() -> Sequence[Sequence[Buffer]]:
+            return [(ask,) for ask in puller.next_asks()]
+
+        def hear(answer: memoryview) -> None:
+            nonlocal is_first
             if is_first:
                 # Only now is it known that the leader serves this broker.
                 is_first = False
                 reached()
             voice.hear(puller.take, answer)
-            # A write that fails has less to say about it than the read that fails as well.
-            with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                await voice.say(call.write)
-        raise _BrokenError("It ended the stream.")
 
-    async def _say(self, call: Call, voice: Voice) -> None:
-        # A write that fails has less to say about it than the read that fails as well.
-        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            await voice.run(call.write)
-        await self._has_moved.wait()
+        now_ms = self._follower.now_ms
+        voice = Voice(line, asks, due_ms=puller.due_ms, now_ms=now_ms, on_bug=end)
+        self._voice = voice
+        try:
+            puller.connected()
+            line.start(hear, on_taken=voice.say, on_end=end)
+            voice.wake()
+            await self._until_over(line, over)
+        finally:
+            voice.stop()
+            self._over = None
+            if over.done():
+                # Nobody needs to hear of it if this was cancelled.
+                over.exception()
+
+    async def _until_over(self, line: Line, over: asyncio.Future[None]) -> None:
+        """Wait for the end, and raise why; a leader of which nothing is heard is an end (D4)."""
+        loop = asyncio.get_running_loop()
+        heard_s = loop.time()
+        while not over.done():
+            await asyncio.wait((over,), timeout=_LOOK_S)
+            if line.was_heard():
+                heard_s = loop.time()
+            elif loop.time() - heard_s > SILENT_S:
+                raise _BrokenError(f"Nothing was heard of it for {SILENT_S} s.")
+        over.result()
 
     def _metadata(self) -> grpc.aio.Metadata:
         own = self._follower
@@ -278,8 +335,3 @@ def _broken(error: grpc.aio.AioRpcError) -> _BrokenError:
     if error.code() is grpc.StatusCode.UNIMPLEMENTED:
         return _BrokenError("It is no broker, or not yet.", refused=True)
     return _BrokenError(reason_of(error), refused=error.code() is not grpc.StatusCode.UNAVAILABLE)
-
-
-def _as_object(read: object) -> object:
-    """Forget the type: at the end of a stream something else than bytes is read."""
-    return read

@@ -15,12 +15,14 @@ P2  a certificate that the node's own authorities would refuse stops the start, 
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import grpc
 
@@ -118,14 +120,45 @@ class Tls:
     def channel_credentials(self) -> grpc.ChannelCredentials:
         return grpc.ssl_channel_credentials(self.authorities, self.key, self.chain)
 
+    def serving_context(self) -> ssl.SSLContext:
+        """Return what a listener needs that is not gRPC's; it asks for certificates, too."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.verify_mode = ssl.CERT_REQUIRED
+        return self._loaded(context)
+
+    def calling_context(self) -> ssl.SSLContext:
+        """Return the same for who dials such a listener, and insists on the name of a node."""
+        return self._loaded(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+
+    def _loaded(self, context: ssl.SSLContext) -> ssl.SSLContext:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_verify_locations(cadata=self.authorities.decode("ascii", "replace"))
+        # Python takes a key from a file only; this one is gone at once.
+        with tempfile.NamedTemporaryFile(prefix="ottla-") as held:
+            held.write(self.key + self.chain)
+            held.flush()
+            context.load_cert_chain(held.name, password=lambda: "")
+        return context
+
     def verified_node(self, context: Authenticated) -> int:
         """Return the node that the caller's certificate names; `NOBODY` if it names no single one.
 
         Where there is no `Tls` there is nothing to ask, and the caller passes None on.
         """
         names = context.auth_context().get("x509_subject_alternative_name", ())
-        nodes = {found[1] for name in names if (found := _NAME.fullmatch(_shown(name)))}
-        return int(nodes.pop()) if len(nodes) == 1 else NOBODY
+        return _only_node(map(_shown, names))
+
+
+def node_named_in(sock: ssl.SSLSocket) -> int:
+    """Return the node that the certificate of the other end names; `NOBODY` if no single one."""
+    certificate = sock.getpeercert() or {}
+    names: Any = certificate.get("subjectAltName", ())
+    return _only_node(name for kind, name in names if kind == "DNS")
+
+
+def _only_node(names: Iterable[str]) -> int:
+    nodes = {found[1] for name in names if (found := _NAME.fullmatch(name))}
+    return int(nodes.pop()) if len(nodes) == 1 else NOBODY
 
 
 def reason_of(error: OSError) -> str:
@@ -135,6 +168,14 @@ def reason_of(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return (error.reason or str(error)).lower().replace("_", " ")
     return error.strerror or str(error)
+
+
+def why_of(error: OSError) -> str:
+    """Return why a connection could not be made, or did not last, in the system's own words."""
+    if isinstance(error, ssl.SSLError) or error.errno is None:
+        return reason_of(error)
+    # asyncio puts the address there, which whoever reads this knows.
+    return os.strerror(error.errno)
 
 
 def _shown(name: bytes) -> str:

@@ -1,7 +1,8 @@
 """What a local cluster looks like: which nodes, which of them vote, where each listens.
 
 With the base port 9092, node 1 serves clients at 9092, node 2 at 9093 and so on; the INTERNAL
-ports are 100 above and the HTTP ports 200 above, so that a port tells its node.
+ports are 100 above, the REPLICATION ports 150 and the HTTP ports 200, so that a port tells its
+node.
 
 The first nodes vote: an odd number of them, at most five. An even voter adds nothing (four bear
 one loss, as three do), and more than five only make every change wait for more disks.
@@ -30,6 +31,8 @@ HOST: Final = "127.0.0.1"
 DEFAULT_BASE_PORT: Final = 9092
 PORT_MAX: Final = 65535
 _INTERNAL_ABOVE: Final = 100
+# Between the two there is room for all nodes.
+_REPLICATION_ABOVE: Final = 150
 _HTTP_ABOVE: Final = 200
 _VOTES: Final = ("broker", "controller")
 _SERVES: Final = ("broker",)
@@ -74,11 +77,17 @@ def lay_out(node_count: int, base_port: int) -> tuple[NodePlan, ...]:
             listeners={
                 "CLIENT": Address(HOST, base_port + number),
                 "INTERNAL": Address(HOST, base_port + _INTERNAL_ABOVE + number),
+                "REPLICATION": Address(HOST, base_port + _REPLICATION_ABOVE + number),
                 "HTTP": Address(HOST, base_port + _HTTP_ABOVE + number),
             },
         )
         for number in range(node_count)
     )
+
+
+def replication_beside(internal: Address) -> Address:
+    """Return where a node of ours is followed, by where it meets other nodes."""
+    return Address(internal.host, internal.port + _REPLICATION_ABOVE - _INTERNAL_ABOVE)
 
 
 def decided(plan: NodePlan, nodes: Iterable[NodePlan], data_dir: Path) -> dict[str, str]:

@@ -22,10 +22,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ottla.node.local.layout import NodePlan
+from ottla.node.local.layout import NodePlan, replication_beside
 from ottla.node.local.processes import Life, ProcessId, life_of
 from ottla.proto.errors import OttlaError, StorageError
-from ottla.proto.options.endpoints import LISTENER_NAMES, parse_address
+from ottla.proto.options.endpoints import LISTENER_NAMES, Address, ListenerName, parse_address
 from ottla.replication.storage.disk import DiskFiles
 from ottla.replication.storage.ports import File
 
@@ -177,10 +177,16 @@ def _record_of(told: Any) -> Record:
 
 
 def _node_of(told: Any) -> NodeRecord:
-    listeners = {name: parse_address(told["listeners"][name]) for name in LISTENER_NAMES}
-    plan = NodePlan(int(told["id"]), tuple(map(str, told["roles"])), listeners)
+    roles = tuple(map(str, told["roles"]))
+    plan = NodePlan(int(told["id"]), roles, _listeners_of(told["listeners"]))
     process = told["process"]
     if process is None:
         return NodeRecord(plan)
     known = ProcessId(int(process["pid"]), int(process["started"]), str(process["boot_id"]))
     return NodeRecord(plan, known)
+
+
+def _listeners_of(told: Any) -> dict[ListenerName, Address]:
+    # A record of before there was REPLICATION.
+    known = {"REPLICATION": str(replication_beside(parse_address(told["INTERNAL"]))), **told}
+    return {name: parse_address(known[name]) for name in LISTENER_NAMES}

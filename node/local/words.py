@@ -40,7 +40,7 @@ def what_to_try(record: Record, took_s: float, *, ottla: str, place: str) -> Ite
 
 def table_of(states: Sequence[NodeState], active: int | None) -> str:
     """Return columns. Reasons come last, because they are sentences."""
-    heading = ("node", "pid", "roles", "client", "internal", "http", "state", "")
+    heading = ("node", "pid", "roles", "client", "internal", "replication", "http", "state", "")
     lines = [heading]
     for one in states:
         plan = one.record.plan
@@ -51,6 +51,7 @@ def table_of(states: Sequence[NodeState], active: int | None) -> str:
                 "+".join(plan.roles),
                 str(plan.listeners["CLIENT"]),
                 str(plan.listeners["INTERNAL"]),
+                str(plan.listeners["REPLICATION"]),
                 str(plan.listeners["HTTP"]),
                 one.state.value,
                 one.reason or ("active controller" if one.node_id == active else ""),

@@ -19,10 +19,10 @@ from typing import Final
 from ottla.proto.ids import INT32_MAX, BrokerId
 from ottla.proto.options.option import Kind, WireType, shown
 
-# INTERNAL, HTTP, or else a listener for clients.
+# INTERNAL, REPLICATION, HTTP, or else a listener for clients.
 ListenerName = str
-LISTENER_NAMES: Final[tuple[ListenerName, ...]] = ("CLIENT", "INTERNAL", "HTTP")
-_NOT_FOR_CLIENTS: Final = frozenset({"INTERNAL", "HTTP"})
+LISTENER_NAMES: Final[tuple[ListenerName, ...]] = ("CLIENT", "INTERNAL", "REPLICATION", "HTTP")
+_NOT_FOR_CLIENTS: Final = frozenset({"INTERNAL", "REPLICATION", "HTTP"})
 # What Kafka's own example files call the listeners that do the same work.
 _KAFKA_NAMES: Final[dict[str, ListenerName]] = {"PLAINTEXT": "CLIENT", "CONTROLLER": "INTERNAL"}
 _BY_NAME: Final[dict[str, ListenerName]] = {name: name for name in LISTENER_NAMES} | _KAFKA_NAMES

@@ -279,6 +279,7 @@ REFUSED: Final = (
     WithoutRow(
         (
             "listener.name.controller.",
+            "listener.name.replication.",
             "listener.name.internal.ssl.keystore.type",
             "listener.name.internal.ssl.keystore.password",
             "listener.name.internal.ssl.keystore.key",

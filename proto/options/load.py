@@ -14,7 +14,13 @@ from typing import Final
 
 from ottla.proto.errors import ConfigError
 from ottla.proto.options import node, topic
-from ottla.proto.options.endpoints import Address, ListenerName, is_for_clients, listener_name
+from ottla.proto.options.endpoints import (
+    Address,
+    Listener,
+    ListenerName,
+    is_for_clients,
+    listener_name,
+)
 from ottla.proto.options.option import Option, shown
 from ottla.proto.options.sources import (
     ConfigFile,
@@ -28,6 +34,8 @@ from ottla.proto.options.sources import (
 LAG_PER_FETCH_WAIT: Final = 3
 # One lost heartbeat must not fence a broker.
 SESSION_PER_HEARTBEAT: Final = 2
+# Where the keys of a node are used.
+_BETWEEN_NODES: Final = frozenset({"INTERNAL", "REPLICATION"})
 
 
 def load(
@@ -57,15 +65,28 @@ def require_consistent(options: Options) -> None:
 
 
 def listeners_of(options: Options) -> dict[ListenerName, Address]:
-    """Return where the node listens: what was given, and the defaults for the rest."""
+    """Return where the node listens: what was given, and the defaults for the rest.
+
+    REPLICATION is always among them, also for a node that does not open it (`opened_by`).
+    """
     given = {one.name: one.address for one in options.value_of(node.LISTENERS_OPTION)}
     # Who has listeners for clients under other names has no CLIENT as well, unasked.
     has_own = any(map(is_for_clients, given))
-    return given | {
+    found = given | {
         name: one.address
         for name, one in node.DEFAULT_LISTENERS.items()
         if name not in given and not (has_own and is_for_clients(name))
     }
+    # Any port will do: followers are told it by their leader.
+    found.setdefault("REPLICATION", Address(found["INTERNAL"].host, 0))
+    return found
+
+
+def opened_by(options: Options) -> dict[ListenerName, Address]:
+    """Return the same without REPLICATION where the node is no broker: nobody follows it."""
+    is_broker = "broker" in options.value_of(node.PROCESS_ROLES)
+    found = listeners_of(options).items()
+    return {name: one for name, one in found if is_broker or name != "REPLICATION"}
 
 
 def client_listeners_of(options: Options) -> dict[ListenerName, Address]:
@@ -74,9 +95,19 @@ def client_listeners_of(options: Options) -> dict[ListenerName, Address]:
 
 
 def advertised_of(options: Options) -> dict[ListenerName, Address]:
-    """Return what the node tells others: its listeners, and what was given in their place."""
+    """Return what the node tells others: its listeners, and what was given in their place.
+
+    A port that was left open is 0 here too, until somebody knows it.
+    """
     given = {one.name: one.address for one in options.value_of(node.ADVERTISED_LISTENERS)}
-    return {name: given.get(name, one) for name, one in listeners_of(options).items()}
+    opened = listeners_of(options)
+    told = {name: given.get(name, one) for name, one in opened.items()}
+    own = opened["REPLICATION"]
+    # Others reach this node by the name that is told of INTERNAL, also here. Only who listens on
+    # another host than INTERNAL does so on purpose.
+    if "REPLICATION" not in given and (own.is_everywhere or own.host == opened["INTERNAL"].host):
+        told["REPLICATION"] = Address(told["INTERNAL"].host, own.port)
+    return told
 
 
 def _node_problems(options: Options) -> Iterator[str]:
@@ -137,12 +168,12 @@ def _quorum_problems(options: Options) -> Iterator[str]:
 
 def _listener_problems(options: Options) -> Iterator[str]:
     seen: dict[Address, str] = {}
-    for name, address in listeners_of(options).items():
+    for name, address in opened_by(options).items():
         if address.port and address in seen:
             yield f"listeners must not give {seen[address]} and {name} the same address, {address}."
         seen[address] = name
-    for name, address in advertised_of(options).items():
-        if name != "HTTP" and address.is_everywhere:
+    for name, address in _told_to_others(options).items():
+        if address.is_everywhere:
             yield (
                 f"advertised.listeners must say which address others should use for {name}, "
                 f"because listeners opens it on every address ({address}): for example "
@@ -155,8 +186,17 @@ def _listener_problems(options: Options) -> Iterator[str]:
     yield from _protocol_problems(options)
 
 
+def _told_to_others(options: Options) -> dict[ListenerName, Address]:
+    """Return what is advertised, without what is not and what only follows something else."""
+    told, opened = advertised_of(options), opened_by(options)
+    named = {one.name for one in options.value_of(node.ADVERTISED_LISTENERS)}
+    # Where it is open to every address, it is told with INTERNAL's, of which the same is asked.
+    follows = {"REPLICATION"} - named
+    return {name: told[name] for name in opened if name not in {"HTTP", *follows}}
+
+
 def _advertising_problems(options: Options) -> Iterator[str]:
-    opened = listeners_of(options)
+    opened, is_followed = listeners_of(options), "REPLICATION" in opened_by(options)
     for one in options.value_of(node.ADVERTISED_LISTENERS):
         if one.name == "HTTP":
             yield "advertised.listeners must not name HTTP, which is not advertised."
@@ -165,6 +205,12 @@ def _advertising_problems(options: Options) -> Iterator[str]:
             yield (
                 f"advertised.listeners must name what listeners opens ({told}), not {one.name}: "
                 f"add {one.name} to listeners, or take it away."
+            )
+        elif one.name == "REPLICATION" and is_followed and not opened[one.name].port:
+            wanted = Listener(one.name, Address(opened[one.name].host, one.address.port))
+            yield (
+                "advertised.listeners must not name REPLICATION while it listens at any free port: "
+                f"write {wanted} into listeners, or take it away."
             )
 
 
@@ -223,8 +269,8 @@ def _node_warnings(options: Options) -> Iterator[str]:
             "a batch that does not fit into a segment is refused."
         )
     has_keys = bool(options.value_of(node.INTERNAL_KEYSTORE))
-    for name, address in listeners_of(options).items():
-        if not address.is_loopback and not (name == "INTERNAL" and has_keys):
+    for name, address in opened_by(options).items():
+        if not address.is_loopback and not (name in _BETWEEN_NODES and has_keys):
             yield (
                 f"listeners opens {name} in plain text on {address}: "
                 "whoever can reach it can use it."

@@ -107,20 +107,25 @@ LISTENERS_OPTION: Final = Option(
     name="listeners",
     kind=LISTENERS,
     default=tuple(DEFAULT_LISTENERS.values()),
-    doc="Where this node listens, as NAME://host:port: CLIENT speaks Kafka's protocol, INTERNAL is "
-    "for nodes only, HTTP serves metrics and health. One that is left out keeps its default "
-    "address; an empty host means every address, port 0 any free port. Kafka's names PLAINTEXT "
-    "and CONTROLLER are taken for CLIENT and INTERNAL. Any other name, INSIDE and OUTSIDE say, is "
-    "a listener for clients too: there may be several, instead of CLIENT or beside it.",
+    doc="Where this node listens, as NAME://host:port: CLIENT speaks Kafka's protocol, INTERNAL "
+    "and REPLICATION are for nodes only, HTTP serves metrics and health. One that is left out "
+    "keeps its default address; an empty host means every address, port 0 any free port. "
+    "REPLICATION, where brokers give their followers what is written, is at any free port of "
+    "INTERNAL's host unless it is named, because followers learn the port over INTERNAL: name it "
+    "where a firewall stands between nodes. Kafka's names PLAINTEXT and CONTROLLER are taken for "
+    "CLIENT and INTERNAL. Any other name, INSIDE and OUTSIDE say, is a listener for clients too: "
+    "there may be several, instead of CLIENT or beside it.",
     differs=Difference("PLAINTEXT://:9092", "nothing is open to the network unless asked for."),
 )
 ADVERTISED_LISTENERS: Final = Option(
     name="advertised.listeners",
     kind=ADVERTISED,
     default=_AS_LISTENERS,
-    doc="The addresses that clients (CLIENT) and other nodes (INTERNAL) are told to use, where "
-    "they differ from those in listeners. Where there are several listeners for clients, each "
-    "client is told the addresses of the one that it came in by.",
+    doc="The addresses that clients (CLIENT) and other nodes (INTERNAL, REPLICATION) are told to "
+    "use, where they differ from those in listeners. REPLICATION, unless it is named here, is told "
+    "with the host that is told of INTERNAL, or with its own where it listens on another one. "
+    "Where there are several listeners for clients, each client is told the addresses of the one "
+    "that it came in by.",
 )
 LISTENER_PROTOCOLS: Final = Option(
     name="listener.security.protocol.map",
@@ -135,8 +140,8 @@ INTERNAL_KEYSTORE: Final = Option(
     kind=STRING,
     default="",
     doc="A PEM file with this node's private key and its certificate, which must carry the DNS "
-    "name ottla-node-<id>. With it, and with the truststore, nodes speak TLS to one another and "
-    "each proves who it is.",
+    "name ottla-node-<id>. With it, and with the truststore, nodes speak TLS to one another, on "
+    "INTERNAL and on REPLICATION, and each proves who it is.",
     differs=Difference("none", "a single node should start without a file."),
 )
 INTERNAL_TRUSTSTORE: Final = Option(

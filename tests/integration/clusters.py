@@ -30,7 +30,7 @@ from tests.integration.nodes import (
     wait_until,
 )
 
-LISTENERS: Final = ("CLIENT", "INTERNAL", "HTTP")
+LISTENERS: Final = ("CLIENT", "INTERNAL", "REPLICATION", "HTTP")
 VOTERS_MAX: Final = 5
 _ANSWER_DEADLINE_S: Final = 5.0
 OptionsOf = Callable[[int], Mapping[str, str]]
@@ -54,6 +54,7 @@ class ClusterNode:
         self.directory: Final = directory
         self.data_dir: Final = directory / "data"
         self.log_path: Final = directory / "node.log"
+        self.ports: Final = dict(ports)
         self.bootstrap: Final = f"{HOST}:{ports['CLIENT']}"
         self.internal: Final = f"{HOST}:{ports['INTERNAL']}"
         self.http: Final = f"{HOST}:{ports['HTTP']}"

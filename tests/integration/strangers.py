@@ -71,11 +71,6 @@ def says(node: ClusterNode, sentence: str) -> bool:
     return sentence in node.get("/health/ready")[1]
 
 
-def ports_of(node: ClusterNode) -> dict[str, int]:
-    told = {"CLIENT": node.bootstrap, "INTERNAL": node.internal, "HTTP": node.http}
-    return {name: int(address.rpartition(":")[2]) for name, address in told.items()}
-
-
 def stranger(
     cluster: RunningCluster, folder: Path, node_id: int = 9, **options: str
 ) -> ClusterNode:

@@ -56,7 +56,6 @@ from tests.integration.strangers import (
     ends_with,
     is_calm,
     pin,
-    ports_of,
     require_commits,
     says,
     stranger,
@@ -134,7 +133,7 @@ def test_a_voter_of_another_cluster_is_not_listened_to(tmp_path: Path) -> None:
         with undisturbed(cluster):
             # It was told its cluster and nothing else; and it was made a voter of that one.
             for name, voters in (("blank", ()), ("voter", (1, 2, 3))):
-                other = ClusterNode(3, tmp_path / name, own.options, {}, ports_of(own))
+                other = ClusterNode(3, tmp_path / name, own.options, {}, own.ports)
                 other.options["log.dirs"] = str(other.data_dir)
                 pin(other, OTHER_CLUSTER, {key: new_id() for key in voters})
                 with alive(other):

@@ -21,7 +21,8 @@ import pytest
 pytestmark = pytest.mark.integration
 
 DEADLINE_S: Final = 120.0
-LISTENERS: Final = "CLIENT://127.0.0.1:0,INTERNAL://127.0.0.1:0,HTTP://127.0.0.1:0"
+NAMES: Final = ("CLIENT", "INTERNAL", "REPLICATION", "HTTP")
+LISTENERS: Final = ",".join(f"{name}://127.0.0.1:0" for name in NAMES)
 OPTIONS_ARE_WRONG, DISK_IS_WRONG = 2, 1
 META: Final = "version=1\nnode.id=7\ndirectory.id=abcdefghijklmnopqrstuv\n"
 
@@ -41,8 +42,7 @@ def rows(place: Path, taken: str) -> dict[str, Row]:
     (place / "of-7").mkdir()
     (place / "of-7" / "meta.properties").write_text(META)
     listeners = {
-        name: LISTENERS.replace(f"{name}://127.0.0.1:0", f"{name}://{taken}")
-        for name in ("CLIENT", "INTERNAL", "HTTP")
+        name: LISTENERS.replace(f"{name}://127.0.0.1:0", f"{name}://{taken}") for name in NAMES
     }
     in_use = (
         f"cannot listen on {taken}: ",

@@ -31,10 +31,8 @@ def deaf(cluster: RunningCluster) -> RunningCluster:
     """Return the same cluster of nodes whose logs are lost."""
     made = dict[int, ClusterNode]()
     for node in cluster.nodes.values():
-        addresses = {"CLIENT": node.bootstrap, "INTERNAL": node.internal, "HTTP": node.http}
-        ports = {name: int(one.rpartition(":")[2]) for name, one in addresses.items()}
         made[node.node_id] = DeafNode(
-            node.node_id, node.directory, node.options, node.environment, ports
+            node.node_id, node.directory, node.options, node.environment, node.ports
         )
     return RunningCluster(made)
 

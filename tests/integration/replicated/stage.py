@@ -317,10 +317,8 @@ def powered(cluster: RunningCluster) -> RunningCluster:
     """Return the same cluster of nodes that can lose their power."""
     made = dict[int, ClusterNode]()
     for node in cluster.nodes.values():
-        addresses = {"CLIENT": node.bootstrap, "INTERNAL": node.internal, "HTTP": node.http}
-        ports = {name: int(one.rpartition(":")[2]) for name, one in addresses.items()}
         made[node.node_id] = PoweredNode(
-            node.node_id, node.directory, node.options, node.environment, ports
+            node.node_id, node.directory, node.options, node.environment, node.ports
         )
     return RunningCluster(made)
 

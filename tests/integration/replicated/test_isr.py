@@ -34,6 +34,8 @@ LEAVES_S = 1.5 * LAG_MS / 1000
 # Asking takes time as well. Beyond this a figure would say nothing.
 ASKING_S_MAX = 0.5
 HERE = TopicPartition(RAW_TOPIC, 0)
+# By what nodes reach each other.
+BETWEEN = ("INTERNAL", "REPLICATION")
 DELAY_S = 0.1
 PER_S = 1000
 # Acknowledged in the watched window itself: a writer that is held up writes less, and proves less.
@@ -115,12 +117,17 @@ def test_a_follower_that_hangs_leaves_in_time_and_joins_again(tmp_path: Path) ->
 def _slowed(directory: Path) -> tuple[RunningCluster, DelayingCables]:
     """Return a cluster whose nodes reach each other only through slow cables."""
     cluster = make_cluster(directory)
-    cables = dict(zip(reserve_ports(len(cluster.nodes)), cluster.nodes.values(), strict=True))
-    voters = ",".join(f"{node.node_id}@{HOST}:{port}" for port, node in cables.items())
-    for port, node in cables.items():
-        node.options["advertised.listeners"] = f"INTERNAL://{HOST}:{port}"
+    drawn = {
+        key: dict(zip(BETWEEN, reserve_ports(len(BETWEEN)), strict=True)) for key in cluster.nodes
+    }
+    voters = ",".join(f"{key}@{HOST}:{cables['INTERNAL']}" for key, cables in drawn.items())
+    targets = dict[int, int]()
+    for node in cluster.nodes.values():
+        cables = drawn[node.node_id]
+        told = (f"{name}://{HOST}:{port}" for name, port in cables.items())
+        node.options["advertised.listeners"] = ",".join(told)
         node.options["controller.quorum.voters"] = voters
-    targets = {port: int(node.internal.rpartition(":")[2]) for port, node in cables.items()}
+        targets |= {port: node.ports[name] for name, port in cables.items()}
     return cluster, DelayingCables(targets, DELAY_S)
 
 

@@ -56,4 +56,13 @@ def test_the_gap_is_the_longest_that_ends_after_the_kill() -> None:
 
 def test_two_runs_agree_when_a_median_lies_in_the_spread_of_the_other() -> None:
     assert agree(Summary(100, 90, 120, 5), Summary(118, 110, 140, 5))
+    assert agree(Summary(100, 95, 105, 5), Summary(150, 105, 160, 5)) is False
+    assert agree(Summary(100, 95, 105, 5), Summary(150, 100, 160, 5))
     assert not agree(Summary(100, 95, 105, 5), Summary(150, 140, 160, 5))
+    # Spreads that only touch do not make two runs agree.
+    assert not agree(Summary(100, 90, 120, 5), Summary(140, 115, 160, 5))
+
+
+def test_a_spread_may_be_widened() -> None:
+    assert not agree(Summary(100, 95, 105, 5), Summary(112, 106, 115, 5))
+    assert agree(Summary(100, 95, 105, 5), Summary(112, 106, 115, 5), slack=0.1)

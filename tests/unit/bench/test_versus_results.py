@@ -12,9 +12,9 @@ from bench.versus.goals import GOALS, judged
 from bench.versus.profile import function_table, shares
 from bench.versus.render import (
     all_figures,
-    compared,
     figure_rows,
     goal_table,
+    minutes_table,
     number,
     page,
     plot_list,
@@ -152,33 +152,14 @@ def test_the_page_shows_only_plots_that_are_there(results: Results, tmp_path: Pa
     assert "(latency.svg)" in page(results, plot_list(tmp_path))
 
 
-def test_two_runs_are_compared_where_both_have_figures(results: Results, tmp_path: Path) -> None:
-    other = Results(tmp_path / "other")
-    results.keep("start", "kafka", 1, {"first_ack_s": 9.0})
-    other.keep("start", "kafka", 1, {"first_ack_s": 9.5})
-    other.keep("start", "nats", 1, {"first_ack_s": 2.0})
-    text = compared(results, other)
-    assert "| start | kafka | 9.00 (once) | 9.50 (once) | agree |  |  |  |" in text
-    assert "nats" not in text
-    assert text.startswith("1 of 1 figures and 0 of 0 ratios to Kafka agree")
-
-
-def test_of_two_runs_at_different_speeds_the_ratios_may_agree(
-    results: Results, tmp_path: Path
-) -> None:
-    other = Results(tmp_path / "other")
-    for run, speed in ((results, 60.0), (other, 100.0)):
-        run.keep("produce-1kb", "kafka", 1, {"mb_per_s": speed})
-        run.keep("produce-1kb", "ottla-pagecache", 1, {"mb_per_s": 1.5 * speed})
-        run.keep("produce-1kb", "ottla-fsync", 1, {"mb_per_s": 70.0})
-    text = compared(results, other)
-    assert (
-        "| produce-1kb | ottla-pagecache | 90.0 (once) | 150 (once) | **differ** "
-        "| 1.50 (once) | 1.50 (once) | agree |" in text
-    )
-    # There is no Kafka that syncs beside it in either run.
-    assert "| produce-1kb | ottla-fsync | 70.0 (once) | 70.0 (once) | agree |  |  |  |" in text
-    assert text.startswith("1 of 3 figures and 1 of 1 ratios to Kafka agree")
+def test_the_page_tells_where_the_time_went(results: Results) -> None:
+    for at in (1, 2):
+        spent = {"load": 2.5, "topic": 0.5}
+        results.keep("start", "kafka", at, {"turn_s": 30.0, "spent_s": spent})
+    text = minutes_table(results)
+    assert "| start | 2 | 60 s | load 5 s, topic 1 s |" in text
+    assert "| all |  | 1 min | load 0 min |" in text
+    assert text in page(results)
 
 
 def test_programs_get_every_round(results: Results) -> None:

@@ -14,6 +14,7 @@ import pytest
 from bench.peers.peer import Peer
 from bench.peers.table import VARIANTS
 from bench.versus.ending import end_tidily
+from bench.versus.order import Turn
 from bench.versus.results import Results
 from bench.versus.run import Plan, Run
 from bench.versus.stage import Clusters, Stage, Watch, busy_s
@@ -35,6 +36,7 @@ class FakePeer(Peer):
     def __init__(self, directory: Path, pid: int = 0) -> None:
         super().__init__(directory)
         self.pid = pid
+        self.is_ended = False
 
     @property
     def pids(self) -> Mapping[int, int]:
@@ -43,7 +45,8 @@ class FakePeer(Peer):
     def spawn(self) -> None: ...
     def stop(self) -> None: ...
     def kill(self, node: int) -> None: ...
-    def end(self) -> None: ...
+    def end(self) -> None:
+        self.is_ended = True
 
     def is_ready(self) -> bool:
         return True
@@ -60,7 +63,7 @@ class FailingClusters(Clusters):
         self._error = error
 
     @contextmanager
-    def alone(self, variant: str) -> Iterator[Stage | None]:
+    def alone(self, variant: str, life: str = "") -> Iterator[Stage | None]:
         if self._error is not None:
             raise self._error
         yield None
@@ -78,6 +81,75 @@ class UnremovedStage(Stage):
 
 def _plan(*only: str) -> Plan:
     return Plan(chosen(only), rounds=1, variants=[], warm_gb=0, budget_s=None)
+
+
+class FakeClusters(Clusters):
+    """Each cluster is a fake one, whose life is told."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.made = list[FakePeer]()
+
+    @property
+    def ended(self) -> list[bool]:
+        return [peer.is_ended for peer in self.made]
+
+    def _new(self, name: str) -> FakePeer:
+        self.made.append(FakePeer(self._directory / f"{name}-{len(self.made)}"))
+        return self.made[-1]
+
+
+def test_turns_of_one_life_are_taken_on_one_cluster(tmp_path: Path) -> None:
+    clusters = FakeClusters(tmp_path)
+    with clusters.alone("kafka", "start 1") as stage:
+        assert stage is not None
+        stage.begin()
+    with clusters.alone("kafka", "start 1") as again:
+        assert again is stage
+        assert again.is_begun
+        assert clusters.ended == [False]
+    with clusters.alone("kafka", "start 2") as other:
+        assert other is not stage
+        assert clusters.ended == [True, False]
+    with clusters.alone("nats", "start 2") as third:
+        assert third is not other
+    clusters.close()
+    assert clusters.ended == [True, True, True]
+
+
+def test_a_cluster_on_which_a_turn_failed_has_no_further_life(tmp_path: Path) -> None:
+    clusters = FakeClusters(tmp_path)
+    with pytest.raises(RuntimeError, match="why"), clusters.alone("kafka", "start 1"):
+        raise RuntimeError("why")
+    with clusters.alone("kafka", "start 1"):
+        assert clusters.ended == [True, False]
+
+
+def test_a_topic_that_is_kept_is_filled_once_in_the_life_of_its_cluster(tmp_path: Path) -> None:
+    filled, kept = list[str](), dict[str, str]()
+    names = set[str]()
+    for _ in range(2):
+        stage = UnremovedStage(VARIANTS["kafka"], FakePeer(tmp_path), [], kept)
+        names.add(stage.kept_topic("read", 12, filled.append))
+    assert list(names) == filled
+    other = UnremovedStage(VARIANTS["kafka-flush"], FakePeer(tmp_path), [], kept)
+    assert other.kept_topic("read", 12, filled.append) not in names
+
+
+def test_a_turn_that_failed_once_is_taken_again_at_once(tmp_path: Path) -> None:
+    clusters = FailingClusters(tmp_path, None)
+    results = Results(tmp_path / "run")
+    tries = list[str]()
+
+    def fail_once(turn: Turn) -> bool:
+        tries.append(turn.variant)
+        return len(tries) != 1
+
+    run = Run(_plan("start"), results, clusters)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "_take", fail_once)
+        run.take()
+    assert tries == ["ottla-fsync", "ottla-fsync", "kafka", "nats"]
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,10 @@ def test_a_part_of_a_row_is_small_and_still_whole(row: Workload) -> None:
 
 def test_no_more_is_read_to_warm_up_than_was_written() -> None:
     row = WORKLOADS["consume-warm"]
-    assert row.warm_records == 30_000
-    assert row.part(0.02).warm_records == row.part(0.02).records == 8000
+    assert row.warm_records == row.records
+    cold = WORKLOADS["consume-cold"]
+    assert cold.warm_records == 30_000
+    assert cold.part(0.02).warm_records == cold.part(0.02).records == 16_000
 
 
 def test_an_unknown_row_is_told_with_those_that_there_are() -> None:
@@ -113,6 +115,41 @@ def test_variants_of_a_row_take_turns_and_the_next_round_goes_backwards() -> Non
         ("start", "kafka", 2),
         ("start", "ottla-fsync", 2),
     ]
+
+
+def test_an_outage_is_taken_on_the_cluster_whose_start_was_just_measured() -> None:
+    rows = chosen(["start:kafka,ottla-fsync", "outage"])
+    found = turns_of(rows, 2, lambda name: name != "ottla-fsync", lambda _: False)
+    assert [(turn.row.name, turn.variant, turn.number) for turn in found] == [
+        ("start", "kafka", 1),
+        ("outage", "kafka", 1),
+        # Its start is not asked for.
+        ("outage", "nats", 1),
+        ("outage", "nats", 2),
+        ("start", "kafka", 2),
+        ("outage", "kafka", 2),
+    ]
+    started, killed, *_ = found
+    assert started.life == killed.life != found[-1].life
+
+
+def test_an_outage_alone_is_taken_without_a_start() -> None:
+    found = turns_of(chosen(["outage"]), 1, lambda _: True, lambda _: False)
+    assert [turn.variant for turn in found] == ["ottla-fsync", "kafka", "nats"]
+
+
+def test_all_restarts_of_a_variant_are_taken_on_one_cluster_after_all_others() -> None:
+    rows = chosen(["restart-5gb", "start:kafka"])
+    found = turns_of(rows, 2, lambda _: True, lambda _: False)
+    assert [(turn.row.name, turn.variant, turn.number) for turn in found] == [
+        ("start", "kafka", 1),
+        ("start", "kafka", 2),
+        ("restart-5gb", "ottla-pagecache", 1),
+        ("restart-5gb", "ottla-pagecache", 2),
+        ("restart-5gb", "kafka", 1),
+        ("restart-5gb", "kafka", 2),
+    ]
+    assert len({turn.life for turn in found[2:]}) == 1
 
 
 def test_what_was_done_is_not_done_again() -> None:

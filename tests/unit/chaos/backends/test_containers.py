@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from ottla.chaos.backends.containers import ContainerBackend, ContainerSettings
 from ottla.chaos.ports import Backend, HarnessError, LinkFault, Means
 from ottla.chaos.scenarios import load
 from ottla.proto.errors import ConfigError
+from ottla.proto.options.endpoints import Address
+from ottla.proto.options.load import advertised_of, listeners_of
+from ottla.proto.options.load import load as read_options
 
 
 class FakeNetwork:
@@ -162,6 +166,18 @@ def test_where_the_kernel_offers_netem_nodes_dial_each_other(
     assert (detour_of(tmp_path, 1), stage.gates.story) == (None, [])
 
 
+def test_nodes_tell_each_other_their_names_and_the_ports_of_compose(
+    stage: Stage, tmp_path: Path
+) -> None:
+    backend_of(tmp_path, has_weather=False).start()
+    told = json.loads((tmp_path / "override.json").read_text())["services"]["node2"]["environment"]
+    given = re.search(r"OTTLA_LISTENERS: (\S+)", Path("compose/compose.yaml").read_text())
+    assert given is not None
+    options = read_options(environment={"OTTLA_LISTENERS": given[1], **told})
+    for name in ("INTERNAL", "REPLICATION"):
+        assert advertised_of(options)[name] == Address("node2", listeners_of(options)[name].port)
+
+
 @pytest.mark.parametrize("is_tried", [True, False])
 def test_where_it_does_not_or_a_program_is_missing_nodes_dial_gates(
     engine: FakeEngine, stage: Stage, tmp_path: Path, is_tried: bool
@@ -174,7 +190,10 @@ def test_where_it_does_not_or_a_program_is_missing_nodes_dial_gates(
     told = f"(cuts, delay and loss between nodes by gates, not by tc netem: {why})"
     assert backend.system.endswith(told)
     assert (stage.tried, engine.removed) == (([7], ["p-tried"]) if is_tried else ([], []))
-    assert detour_of(tmp_path, 3) == "node1:9093>gates:40005;node2:9093>gates:40006"
+    assert detour_of(tmp_path, 3) == (
+        "node1:9093>gates:40009;node1:9094>gates:40010;"
+        "node2:9093>gates:40011;node2:9094>gates:40012"
+    )
     backend.set_link(1, 2, LinkFault(delay_ms=5))
     assert stage.gates.story[-4:] == [
         *(("watch", node, 7) for node in (1, 2, 3)),

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -99,6 +100,10 @@ def _is_over(one: socket.socket) -> bool:
         return one.recv(1) == b""
     except ConnectionError:
         return True
+
+
+def _is_shut(port: int) -> bool:
+    return not is_listening(port)
 
 
 def test_a_whole_link_changes_nothing(links: Links, echo: Echo) -> None:
@@ -205,6 +210,72 @@ def test_a_thin_link_takes_its_time(links: Links, echo: Echo) -> None:
         line.sendall(b"x" * 30_000)
         assert hears(line, 30_000) == b"X" * 30_000
         assert time.monotonic() - began_s >= 0.29
+
+
+def test_what_is_done_to_a_way_is_done_to_every_gate_of_it(links: Links, echo: Echo) -> None:
+    other = Echo()
+    ports = [opened(links, echo), links.add(1, 2, other.port)]
+    wait_until(lambda: is_listening(ports[1]), SOON_S, "the other gate is open")
+    try:
+        with dial(ports[0]) as line, dial(ports[1]) as beside:
+            links.set(1, 2, CUT)
+            for one in (line, beside):
+                one.sendall(b"held")
+                assert is_silent(one)
+            with dial(ports[1]) as late:
+                late.sendall(b"late")
+                assert is_silent(late)
+                links.set(1, 2, WHOLE)
+                assert [hears(one, 4) for one in (line, beside)] == [b"HELD"] * 2
+                assert hears(late, 4) == b"LATE"
+            assert links.passed_bytes(1, 2) == 12
+            links.set(2, 1, LinkFault(delay_ms=60))
+            began_s = time.monotonic()
+            for one in (line, beside):
+                one.sendall(b"x")
+            assert [hears(one, 1) for one in (line, beside)] == [b"X"] * 2
+            assert time.monotonic() - began_s >= 0.06
+            assert links.met_pieces(2, 1) == 2
+            links.set(1, 2, LinkFault(is_reset=True))
+            assert _is_over(line)
+            assert _is_over(beside)
+    finally:
+        other.socket.close()
+
+
+def test_gates_of_one_way_open_each_when_the_port_behind_it_listens(
+    links: Links, echo: Echo
+) -> None:
+    with take_port() as slow:
+        first, second = opened(links, echo), links.add(1, 2, slow.getsockname()[1])
+        # It is asked again and again, and stays shut beside one that is open.
+        with pytest.raises(ConnectionRefusedError):
+            dial(second)
+        assert is_listening(first)
+        slow.listen()
+        wait_until(lambda: is_listening(second), SOON_S, "the second gate is open")
+        with dial(second) as line:
+            line.sendall(b"x")
+            wait_until(lambda: links.passed_bytes(1, 2) == 1, SOON_S, "bytes pass")
+
+
+def test_all_gates_of_a_way_shut_when_the_process_behind_them_ends(links: Links) -> None:
+    with take_port() as taken:
+        target_port: int = taken.getsockname()[1]
+    ports = [links.add(1, 2, target_port), links.add(1, 2, target_port)]
+    process = subprocess.Popen([sys.executable, "-c", _PROGRAM, str(target_port)])
+    links.watch(2, process.pid)
+    for port in ports:
+        wait_until(partial(is_listening, port), SOON_S, "the gate is open")
+    process.kill()
+    process.wait()
+    for port in ports:
+        wait_until(partial(_is_shut, port), SOON_S, "the gate is shut")
+    # A cut takes every trace of that: then both are silent, and not shut.
+    links.set(1, 2, CUT)
+    assert all(map(is_listening, ports))
+    links.set(1, 2, WHOLE)
+    assert not any(map(is_listening, ports))
 
 
 def test_nobody_listens_at_the_gate_of_a_process_that_is_dead(links: Links) -> None:

@@ -1,4 +1,4 @@
-"""Both ends of a replication stream over real gRPC on loopback, with sides that only keep notes."""
+"""Both ends of a replication stream, over real sockets, with sides that only keep notes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from ottla.node.internal.channels import Channels
+from ottla.node.internal.door import ReplicationDoor
 from ottla.node.internal.identity import WhoIAm
+from ottla.node.internal.line import Buffer
 from ottla.node.internal.listener import InternalListener
 from ottla.node.internal.replication_service import ReplicationService
 from ottla.node.internal.replication_stream import Follower, ReplicationStream, Whereabouts
@@ -74,10 +76,10 @@ class NotedFeeder:
     closings: int = 0
     _due_ms: int | None = None
 
-    def take(self, ask: bytes) -> None:
+    def take(self, ask: Buffer) -> None:
         if ask == GARBAGE:
             raise RemoteProtocolError("This is no ask.")
-        self.heard.append(ask)
+        self.heard.append(bytes(ask))
         self._due_ms = now_ms() + self.wait_ms
         if self.news:
             self.wake()
@@ -108,7 +110,8 @@ class NotedPuller:
     leader: BrokerId = LEADER
     wake: Callable[[], None] = lambda: None
     connections: int = 0
-    answers: list[bytes] = field(default_factory=list)
+    # As they were lent: whoever keeps one keeps its bytes.
+    answers: list[Buffer] = field(default_factory=list)
     asked: int = 0
     followed: list[object] = field(default_factory=list)
     _may_ask: bool = False
@@ -124,7 +127,7 @@ class NotedPuller:
         self.asked += 1
         return [f"ask {self.asked}".encode()]
 
-    def take(self, answer: bytes) -> None:
+    def take(self, answer: Buffer) -> None:
         if answer == b"=" + GARBAGE:
             raise RemoteProtocolError("This is no answer.")
         self.answers.append(answer)
@@ -154,6 +157,7 @@ class Leader:
         tls: Tls | None = None,
         address: Address | None = None,
         silent_ms: int = 30_000,
+        beat_ms: int = 2_000,
         wait_ms: int = 60_000,
     ) -> None:
         self.me = WhoIAm(node_id, uuid4(), CLUSTER_ID)
@@ -166,8 +170,12 @@ class Leader:
             is_broker=self.known.__contains__,
             now_ms=now_ms,
             verifier=tls,
+            where=lambda: self.door_address,
             silent_ms=silent_ms,
+            beat_ms=beat_ms,
         )
+        self.door = ReplicationDoor(Address("127.0.0.1", 0), tls)
+        self.door_address = Address("127.0.0.1", 0)
         self.listener = InternalListener(address or Address("127.0.0.1", 0), tls)
         self.listener.add(self.service.handler)
         self.address = Address("127.0.0.1", 0)
@@ -185,9 +193,12 @@ class Leader:
 
     async def start(self) -> None:
         self.address = self.listener.bind()
+        self.door_address = self.door.bind()
+        self.door.start(self.service.redeem)
         await self.listener.start()
 
     async def stop(self) -> None:
+        await self.door.stop()
         await self.service.stop()
         await self.listener.stop(0)
         assert [one.closings for one in self.feeders] == [1] * len(self.feeders)

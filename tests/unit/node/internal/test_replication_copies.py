@@ -1,4 +1,4 @@
-"""A leader and a follower with real replicas, joined by real gRPC: what is written is copied."""
+"""A leader and a follower with real replicas, joined by real sockets: what is written is copied."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from uuid import uuid4
 from ottla.controller.image import BrokerInfo
 from ottla.controller.replay import first_state
 from ottla.node.fetchers import Fetchers
+from ottla.node.internal.door import ReplicationDoor
 from ottla.node.internal.identity import WhoIAm
 from ottla.node.internal.listener import InternalListener
 from ottla.node.internal.replication_service import ReplicationService
@@ -93,13 +94,17 @@ class Pair:
     async def leading(self) -> AsyncIterator[ReplicationService]:
         """Let a process of the leader run, at the address of the one before."""
         me = WhoIAm(LEADER, uuid4(), CLUSTER_ID)
+        door = ReplicationDoor(Address("127.0.0.1", 0), None)
+        told = door.bind()
         service = ReplicationService(
             me=me,
             make_feeder=self._make_feeder,
             is_broker=lambda broker: True,
             now_ms=now_ms,
             verifier=None,
+            where=lambda: told,
         )
+        door.start(service.redeem)
         listener = InternalListener(self.address, None)
         listener.add(service.handler)
         self.address = listener.bind()
@@ -116,6 +121,7 @@ class Pair:
         try:
             yield service
         finally:
+            await door.stop()
             await service.stop()
             await listener.stop(0)
             assert not any(replica.feeds for replica in self.leader.replicas.values())

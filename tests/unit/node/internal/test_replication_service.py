@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 import grpc
 import pytest
 
 from ottla.node.internal.channels import Channels
-from ottla.node.internal.replication_service import EPOCH_KEY, FOLLOWER_KEY, PULL
+from ottla.node.internal.door import TICKET_BYTES
+from ottla.node.internal.line import Buffer
+from ottla.node.internal.replication_service import EPOCH_KEY, FOLLOWER_KEY, OPEN
 from ottla.node.internal.service import CLUSTER_KEY, NODE_KEY
-from ottla.node.internal.tls import Tls
+from ottla.node.internal.tls import Tls, name_of
+from ottla.proto.replication import ASK_BYTES_MAX
 from tests.unit.node.internal.certificates import Authority
 from tests.unit.node.internal.link import (
     CLUSTER_ID,
@@ -36,33 +40,88 @@ CALLER: dict[str, str | bytes] = {
 }
 
 
+FRAME = Struct(">I")
+FAREWELL = 1 << 31
+
+
+async def ticket(node: Leader, *, tls: Tls | None = None, **changes: str | bytes) -> bytes:
+    """Ask for a ticket, and return what is answered."""
+    told = CALLER | {key.replace("_", "-"): value for key, value in changes.items()}
+    channel = Channels(tls).fresh(1, node.address)
+    metadata = grpc.aio.Metadata(*((key, value) for key, value in told.items() if value))
+    method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(OPEN)
+    try:
+        return await method(b"", metadata=metadata, timeout=DEADLINE_S)
+    finally:
+        await channel.close()
+
+
 class Line:
     """A stream as somebody opens it who keeps to nothing."""
 
-    def __init__(self, node: Leader, *, tls: Tls | None = None, **changes: str | bytes) -> None:
-        self.channel = Channels(tls).fresh(1, node.address, receive_bytes_max=32 << 20)
-        told = CALLER | {key.replace("_", "-"): value for key, value in changes.items()}
-        method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self.channel.stream_stream(PULL)
-        metadata = grpc.aio.Metadata(*((key, value) for key, value in told.items() if value))
-        self.call = method(metadata=metadata, timeout=DEADLINE_S)
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def open(
+        cls, node: Leader, *, tls: Tls | None = None, number: bytes = b"", **changes: str | bytes
+    ) -> Line:
+        number = number or (await ticket(node, tls=tls, **changes))[:TICKET_BYTES]
+        reader, writer = await asyncio.open_connection(
+            node.door_address.host,
+            node.door_address.port,
+            ssl=None if tls is None else tls.calling_context(),
+            server_hostname=None if tls is None else name_of(1),
+        )
+        writer.write(number)
+        return cls(reader, writer)
 
     async def ask(self, frame: bytes) -> None:
-        await self.call.write(frame)
+        self.writer.write(FRAME.pack(len(frame)) + frame)
+        await self.writer.drain()
 
-    async def answer(self) -> object:
-        return await self.call.read()
+    async def answer(self) -> bytes:
+        """Return the next frame that is no beat."""
+        while not (size := await self._size()):
+            pass
+        assert size < FAREWELL
+        return await self.reader.readexactly(size)
 
-    async def end(self) -> tuple[grpc.StatusCode, str]:
-        """Return how the other end ended it."""
-        found = await self.call.code(), await self.call.details()
-        await self.channel.close()
-        return found
+    async def _size(self) -> int:
+        return int(FRAME.unpack(await self.reader.readexactly(FRAME.size))[0])
+
+    async def end(self) -> str:
+        """Return how the other end ended it; nothing else is to come before."""
+        try:
+            while not (size := await self._size()):
+                pass
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return ""
+        finally:
+            self.writer.close()
+        assert size >= FAREWELL
+        why = (await self.reader.readexactly(size - FAREWELL)).decode()
+        assert await self.reader.read() == b""
+        return why
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+async def refusal(
+    node: Leader, *, tls: Tls | None = None, **changes: str | bytes
+) -> tuple[grpc.StatusCode, str]:
+    """Return why no ticket is given."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await ticket(node, tls=tls, **changes)
+    return caught.value.code(), caught.value.details() or ""
 
 
 def test_frames_go_both_ways_and_what_happens_in_one_turn_is_one_answer() -> None:
     async def story() -> None:
         async with leader() as node:
-            line = Line(node)
+            line = await Line.open(node)
             await line.ask(b"first")
             feeder = await node.fed()
             for news in (b"a", b"b", b"c"):
@@ -74,8 +133,8 @@ def test_frames_go_both_ways_and_what_happens_in_one_turn_is_one_answer() -> Non
             assert await line.answer() == b"=de"
             assert feeder.heard == [b"first", b"second"]
             assert node.service.followers == [2]
-            await line.call.done_writing()
-            assert await line.end() == (grpc.StatusCode.OK, "")
+            line.close()
+            await until(lambda: feeder.closings == 1)
 
     run(story)
 
@@ -85,7 +144,7 @@ def test_v4_a_leader_hears_also_while_an_answer_is_not_taken() -> None:
 
     async def story() -> None:
         async with leader() as node:
-            line = Line(node)
+            line = await Line.open(node)
             await line.ask(b"first")
             feeder = await node.fed()
             large = bytes(24 << 20)
@@ -97,8 +156,8 @@ def test_v4_a_leader_hears_also_while_an_answer_is_not_taken() -> None:
             # Nobody has read until now.
             assert await line.answer() == b"=" + large
             assert await line.answer() == b"=b"
-            await line.call.done_writing()
-            assert await line.end() == (grpc.StatusCode.OK, "")
+            line.close()
+            await until(lambda: feeder.closings == 1)
 
     run(story)
 
@@ -106,11 +165,11 @@ def test_v4_a_leader_hears_also_while_an_answer_is_not_taken() -> None:
 def test_an_ask_is_answered_with_nothing_when_its_time_has_come() -> None:
     async def story() -> None:
         async with leader(wait_ms=30) as node:
-            line = Line(node)
+            line = await Line.open(node)
             for _ in range(3):
                 await line.ask(b"ask")
                 assert await line.answer() == b"="
-            await line.channel.close()
+            line.close()
 
     run(story)
 
@@ -118,10 +177,10 @@ def test_an_ask_is_answered_with_nothing_when_its_time_has_come() -> None:
 def test_a_follower_that_goes_closes_its_feeder() -> None:
     async def story() -> None:
         async with leader() as node:
-            line = Line(node)
+            line = await Line.open(node)
             await line.ask(b"ask")
             feeder = await node.fed()
-            await line.channel.close()
+            line.close()
             await until(lambda: feeder.closings)
             # Nobody is there to hear it, and nobody minds.
             feeder.tell(b"late")
@@ -135,17 +194,16 @@ def test_the_newest_stream_of_a_follower_takes_the_place_of_the_one_before() -> 
         async with leader() as node:
             lines = []
             for number, epoch in enumerate(("7", "7", "8")):
-                lines.append(Line(node, ottla_broker_epoch=epoch))
+                lines.append(await Line.open(node, ottla_broker_epoch=epoch))
                 await lines[-1].ask(b"ask")
                 await node.fed(number)
             assert [one.closings for one in node.feeders] == [1, 1, 0]
             for line in lines[:2]:
-                code, why = await line.end()
-                assert code is grpc.StatusCode.ABORTED
+                why = await line.end()
                 assert why == "A newer stream of broker 2 has taken the place of this one."
             node.feeders[2].tell(b"news")
             assert await lines[2].answer() == b"=news"
-            await lines[2].channel.close()
+            lines[2].close()
 
     run(story)
 
@@ -153,15 +211,15 @@ def test_the_newest_stream_of_a_follower_takes_the_place_of_the_one_before() -> 
 def test_an_earlier_life_of_a_follower_does_not_end_the_stream_of_the_present_one() -> None:
     async def story() -> None:
         async with leader() as node:
-            line = Line(node)
+            line = await Line.open(node)
             await line.ask(b"ask")
             feeder = await node.fed()
-            code, why = await Line(node, ottla_broker_epoch="6").end()
+            code, why = await refusal(node, ottla_broker_epoch="6")
             assert code is grpc.StatusCode.FAILED_PRECONDITION
             assert why == "Broker 2 has begun another life since, and pulls from here."
             feeder.tell(b"news")
             assert await line.answer() == b"=news"
-            await line.channel.close()
+            line.close()
 
     run(story)
 
@@ -170,17 +228,17 @@ def test_what_is_no_ask_ends_its_own_stream_only_and_is_told_once() -> None:
     async def story() -> None:
         log = listen_to_logs()
         async with leader() as node:
-            other = Line(node, ottla_from="3")
+            other = await Line.open(node, ottla_from="3")
             await other.ask(b"ask")
             feeder = await node.fed()
             for _ in range(2):
-                line = Line(node)
+                line = await Line.open(node)
                 await line.ask(GARBAGE)
-                assert await line.end() == (grpc.StatusCode.INVALID_ARGUMENT, "This is no ask.")
+                assert await line.end() == "This is no ask."
             assert log.getvalue().count("stream_malformed") == 1
             feeder.tell(b"news")
             assert await other.answer() == b"=news"
-            await other.channel.close()
+            other.close()
 
     run(story)
 
@@ -188,10 +246,12 @@ def test_what_is_no_ask_ends_its_own_stream_only_and_is_told_once() -> None:
 def test_more_than_the_listener_takes_ends_the_stream() -> None:
     async def story() -> None:
         async with leader() as node:
-            line = Line(node)
-            await line.ask(bytes(4 << 20) + b"!")
-            code, why = await line.end()
-            assert code is grpc.StatusCode.RESOURCE_EXHAUSTED, why
+            line = await Line.open(node)
+            await line.ask(b"ask")
+            await node.fed()
+            line.writer.write(FRAME.pack(ASK_BYTES_MAX + 1))
+            why = "A frame of 1048577 bytes is larger than max, 1048576."
+            assert await line.end() == why
             await until(lambda: [one.closings for one in node.feeders] == [1])
 
     run(story)
@@ -247,7 +307,7 @@ def test_whoever_should_not_pull_here_is_told_why(name: str) -> None:
 
     async def story() -> None:
         async with leader() as node:
-            assert await Line(node, tls=None, **changes).end() == (code, why)
+            assert await refusal(node, tls=None, **changes) == (code, why)
             assert not node.feeders
 
     run(story)
@@ -258,11 +318,11 @@ def test_with_certificates_a_follower_speaks_for_itself_only(tmp_path: Path) -> 
 
     async def story() -> None:
         async with leader(tls=authority.tls(1)) as node:
-            code, why = await Line(node, tls=authority.tls(3)).end()
+            code, why = await refusal(node, tls=authority.tls(3))
             assert code is grpc.StatusCode.PERMISSION_DENIED
             assert why == "The certificate is that of node 3, and not of node 2."
             nameless = Tls.from_files(authority.keys("elsewhere"), authority.trusted)
-            code, why = await Line(node, tls=nameless).end()
+            code, why = await refusal(node, tls=nameless)
             assert code is grpc.StatusCode.PERMISSION_DENIED
             assert why == "The certificate is that of no node, and not of node 2."
             assert not node.feeders
@@ -275,18 +335,16 @@ def test_with_certificates_a_follower_speaks_for_itself_only(tmp_path: Path) -> 
 
 def test_a_silent_stream_is_ended_and_one_that_waits_for_an_answer_is_not() -> None:
     async def story() -> None:
-        async with leader(silent_ms=500) as node:
-            waiting = Line(node, ottla_from="3")
+        async with leader(silent_ms=500, beat_ms=50) as node:
+            waiting = await Line.open(node, ottla_from="3")
             await waiting.ask(b"ask")
             feeder = await node.fed()
-            code, why = await Line(node).end()
-            assert code is grpc.StatusCode.DEADLINE_EXCEEDED
-            assert why == "Nothing was asked for long."
+            assert await (await Line.open(node)).end() == "Nothing was asked for long."
             assert node.service.followers == [3]
             feeder.tell(b"news")
             assert await waiting.answer() == b"=news"
             # It has its answer, and has to ask again.
-            assert (await waiting.end())[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+            assert await waiting.end() == "Nothing was asked for long."
 
     run(story)
 
@@ -294,13 +352,13 @@ def test_a_silent_stream_is_ended_and_one_that_waits_for_an_answer_is_not() -> N
 def test_a_broker_that_stops_ends_its_streams_and_begins_none() -> None:
     async def story() -> None:
         async with leader() as node:
-            line = Line(node)
+            line = await Line.open(node)
             await line.ask(b"ask")
             feeder = await node.fed()
             await node.service.stop()
             assert feeder.closings == 1
-            assert await line.end() == (grpc.StatusCode.UNAVAILABLE, "This broker is stopping.")
-            code, why = await Line(node).end()
+            assert await line.end() == "This broker is stopping."
+            code, why = await refusal(node)
             assert code is grpc.StatusCode.UNAVAILABLE
             assert why == "This broker serves no follower at the moment."
 
@@ -310,7 +368,7 @@ def test_a_broker_that_stops_ends_its_streams_and_begins_none() -> None:
 class BrokenFeeder(NotedFeeder):
     """Has a bug."""
 
-    def take(self, ask: bytes) -> None:
+    def take(self, ask: Buffer) -> None:
         self.wake()
 
     def next_answer(self) -> list[bytes | memoryview] | None:
@@ -326,9 +384,9 @@ def test_a_bug_behind_a_stream_is_reported_and_ends_the_stream() -> None:
         await node.start()
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, what: reported.append(what["exception"]))
-        line = Line(node)
+        line = await Line.open(node)
         await line.ask(b"ask")
-        assert (await line.end())[0] is grpc.StatusCode.UNKNOWN
+        assert await line.end() == "A bug at the leader."
         await node.stop()
 
     run(story)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -12,8 +13,9 @@ from uuid import uuid4
 import pytest
 
 from ottla.node.internal import replication_stream
+from ottla.node.internal.line import Buffer
 from ottla.node.internal.replication_stream import ReplicationStream, Whereabouts
-from ottla.node.internal.two_way import Voice, until_first_ends
+from ottla.node.internal.two_way import Voice
 from ottla.proto.options.endpoints import Address
 from tests.unit.node.internal.certificates import Authority
 from tests.unit.node.internal.link import (
@@ -221,19 +223,73 @@ def test_who_is_refused_says_so_once_and_goes_on_trying() -> None:
     run(story)
 
 
+def test_d4_a_leader_that_falls_silent_is_given_up_and_one_that_beats_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replication_stream, "SILENT_S", 0.4)
+    monkeypatch.setattr(replication_stream, "_LOOK_S", 0.05)
+
+    async def story() -> None:
+        log = listen_to_logs()
+        async with leader(beat_ms=50) as node, pulling(node.where) as (stream, puller):
+            (await node.fed()).tell(b"news")
+            await until(lambda: puller.answers)
+            # Much longer than it may be silent, and nothing is said but that somebody is there.
+            await asyncio.sleep(1)
+            assert puller.connections == 1
+            assert stream.is_connected
+        async with leader(beat_ms=60_000) as mute, pulling(mute.where) as (_, puller):
+            await mute.fed(1)
+            assert puller.connections >= 2
+        assert "Nothing was heard of it for 0.4 s." in log.getvalue()
+
+    run(story)
+
+
+def test_a_leader_whose_door_cannot_be_reached_is_told_by_its_address() -> None:
+    async def story() -> None:
+        log = listen_to_logs()
+        async with leader() as node:
+            bound, node.door_address = node.door_address, free_address()
+            async with pulling(node.where) as (stream, puller):
+                await until(lambda: stream._failures >= 2)
+                assert puller.connections == 0
+                assert log.getvalue().count("leader_unreachable") == 1
+                why = f"Its listener REPLICATION at {node.door_address} cannot be reached: "
+                assert why + "Connection refused." in log.getvalue()
+                node.door_address = bound
+                (await node.fed()).tell(b"news")
+                await until(lambda: puller.answers)
+
+    run(story)
+
+
+def test_a_ticket_that_makes_no_sense_is_no_answer() -> None:
+    async def story() -> None:
+        log = listen_to_logs()
+        async with leader() as node, pulling(node.where) as (stream, _):
+            await node.fed()
+            node.door_address = Address("nonsense/", 1)
+            stream.point_at(Whereabouts(node.address, uuid4()))
+            await until(lambda: stream._failures)
+        assert "It gave no ticket, but something else." in log.getvalue()
+
+    run(story)
+
+
 class BrokenPuller(NotedPuller):
     """Has a bug in its first answer."""
 
     bug: Exception = AssertionError("a bug")
 
-    def take(self, answer: bytes) -> None:
+    def take(self, answer: Buffer) -> None:
         super().take(answer)
         if len(self.answers) == 1:
             raise self.bug
 
 
-# The second is also what a write that comes too late raises, and that one is not told.
-@pytest.mark.parametrize("bug", [AssertionError("a bug"), asyncio.InvalidStateError("a bug")])
+# The second is also what a broken connection raises, and that one is no bug.
+@pytest.mark.parametrize("bug", [AssertionError("a bug"), OSError("a bug")])
 def test_a_bug_behind_a_stream_is_reported_and_the_stream_begins_anew(bug: Exception) -> None:
     reported: list[Any] = []
 
@@ -258,111 +314,107 @@ def test_a_bug_behind_a_stream_is_reported_and_the_stream_begins_anew(bug: Excep
 # ── What both ends share ──────────────────────────────────────────────────────────────────────
 
 
+class Tube:
+    """Takes frames, or not yet."""
+
+    def __init__(self) -> None:
+        self.is_busy = False
+        self.frames: list[bytes] = []
+
+    def send(self, pieces: Sequence[Buffer]) -> None:
+        self.frames.append(b"".join(pieces))
+
+
+def no_bug(error: Exception) -> None:
+    raise AssertionError from error
+
+
 def test_a_voice_asks_once_a_turn_and_when_time_has_come() -> None:
     asked: list[int] = []
     due: list[int | None] = [None]
 
-    def next_frames() -> list[bytes]:
+    def next_frames() -> list[list[bytes]]:
         asked.append(now_ms())
         return []
 
-    async def write(frame: bytes) -> None:
-        raise AssertionError(frame)
-
     async def story() -> None:
-        voice = Voice(next_frames, due_ms=lambda: due[0], now_ms=now_ms)
-        task = asyncio.get_running_loop().create_task(voice.run(write))
+        voice = Voice(Tube(), next_frames, due_ms=lambda: due[0], now_ms=now_ms, on_bug=no_bug)
         for _ in range(3):
             voice.wake()
+        assert not asked
         await until(lambda: asked)
-        voice.wake()
         await asyncio.sleep(0)
-        await until(lambda: len(asked) == 2)
+        assert len(asked) == 1
         wanted = due[0] = now_ms() + 40
-        voice.wake()
-        await until(lambda: len(asked) >= 4)
-        assert asked[2] < wanted <= asked[3]
+        voice.look()
+        voice.look()
+        await until(lambda: len(asked) >= 2)
+        assert asked[0] < wanted <= asked[1]
         # A side that is overdue for ever is asked again and again, and the loop goes on.
         due[0] = 0
         voice.wake()
         await until(lambda: len(asked) > 20)
         assert asked[20] - asked[5] >= 10
-        task.cancel()
-        await asyncio.wait([task])
+        voice.stop()
+        count = len(asked)
+        voice.wake()
+        await asyncio.sleep(0.02)
+        assert len(asked) == count
 
     run(story)
 
 
 def test_a_side_that_hears_is_asked_at_once_and_wakes_nobody_for_it() -> None:
-    frames: list[list[bytes]] = []
-    written: list[bytes] = []
+    frames: list[list[list[bytes]]] = []
+    asked_in: list[str] = []
+    now = ["nobody"]
 
-    def next_frames() -> list[bytes]:
-        asked.append(asyncio.current_task())
+    def next_frames() -> list[list[bytes]]:
+        asked_in.append(now[0])
         return frames.pop(0) if frames else []
 
-    asked: list[asyncio.Task[Any] | None] = []
-
     async def story() -> None:
-        voice = Voice(next_frames, due_ms=lambda: None, now_ms=now_ms)
-        task = asyncio.get_running_loop().create_task(voice.run(write))
+        tube = Tube()
+        voice = Voice(tube, next_frames, due_ms=lambda: None, now_ms=now_ms, on_bug=no_bug)
 
-        def take(frame: bytes) -> None:
-            frames.append([frame])
+        def take(frame: memoryview) -> None:
+            frames.append([[bytes(frame), b"!"], [b"and more"]])
             voice.wake()
             voice.look()
 
-        async def also(frame: bytes) -> None:
-            """Write, and meanwhile there is more to say, and more is heard."""
-            await write(frame)
-            if frame == b"first":
-                take(b"second")
-                voice.hear(take, b"third")
-                await voice.say(write)
-
-        voice.hear(take, b"first")
-        await voice.say(also)
-        assert written == [b"first", b"second", b"third"]
+        now[0] = "hear"
+        voice.hear(take, memoryview(b"first"))
+        assert tube.frames == [b"first!", b"and more"]
+        now[0] = "turn"
         for _ in range(5):
             await asyncio.sleep(0)
-        # The one that waits to be woken was not.
-        assert task not in asked
+        assert "turn" not in asked_in
         voice.wake()
-        await until(lambda: task in asked)
-        task.cancel()
-        await asyncio.wait([task])
-
-    async def write(frame: bytes) -> None:
-        written.append(frame)
-        await asyncio.sleep(0)
+        await until(lambda: "turn" in asked_in)
+        voice.stop()
 
     run(story)
 
 
-def test_when_one_work_ends_the_others_are_over() -> None:
-    over: list[str] = []
-
-    async def work(name: str, event: asyncio.Event) -> None:
-        try:
-            await event.wait()
-            raise ValueError(name)
-        finally:
-            over.append(name)
+def test_v2_who_is_busy_is_not_asked_until_what_was_said_has_left() -> None:
+    news = [[[b"a"]], [[b"b"]]]
 
     async def story() -> None:
-        never, soon = asyncio.Event(), asyncio.Event()
-        asyncio.get_running_loop().call_soon(soon.set)
-        try:
-            await until_first_ends(work("a", never), work("b", soon), work("c", never))
-        except ValueError as error:
-            over.append(f"raised {error}")
-        assert sorted(over) == ["a", "b", "c", "raised b"]
-        task = asyncio.get_running_loop().create_task(until_first_ends(work("d", never)))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
-        assert over[-1] == "d"
+        tube = Tube()
+        voice = Voice(
+            tube,
+            lambda: news.pop(0) if news else [],
+            due_ms=lambda: now_ms() + 1,
+            now_ms=now_ms,
+            on_bug=no_bug,
+        )
+        tube.is_busy = True
+        voice.wake()
+        await asyncio.sleep(0.02)
+        assert tube.frames == []
+        tube.is_busy = False
+        voice.say()
+        assert tube.frames == [b"a", b"b"]
+        voice.stop()
 
     run(story)

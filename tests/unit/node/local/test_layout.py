@@ -9,10 +9,12 @@ from random import Random
 import pytest
 
 from ottla.node.config import load_node_options
-from ottla.node.local.layout import decided, file_text, lay_out, voter_count
+from ottla.node.local.layout import NODES_MAX, decided, file_text, lay_out, voter_count
 from ottla.node.local.ports import choose_free, require_free
 from ottla.proto.errors import ConfigError
 from ottla.proto.options import node as rows
+from ottla.proto.options.endpoints import LISTENER_NAMES
+from ottla.proto.options.load import listeners_of
 
 
 def test_an_odd_number_of_nodes_votes_and_never_more_than_five() -> None:
@@ -23,8 +25,13 @@ def test_an_odd_number_of_nodes_votes_and_never_more_than_five() -> None:
 
 def test_a_port_tells_its_node() -> None:
     second = lay_out(3, 9092)[1]
-    ports = [second.listeners[name].port for name in ("CLIENT", "INTERNAL", "HTTP")]
-    assert (second.node_id, ports) == (2, [9093, 9193, 9293])
+    ports = [second.listeners[name].port for name in LISTENER_NAMES]
+    assert (second.node_id, ports) == (2, [9093, 9193, 9243, 9293])
+
+
+def test_no_two_nodes_of_the_largest_cluster_share_a_port() -> None:
+    ports = [one.port for plan in lay_out(NODES_MAX, 9092) for one in plan.listeners.values()]
+    assert len(set(ports)) == len(ports) == NODES_MAX * len(LISTENER_NAMES)
 
 
 @pytest.mark.parametrize("base_port", [0, 65535, 65336])
@@ -44,6 +51,7 @@ def test_a_node_reads_its_file_as_it_was_meant(tmp_path: Path) -> None:
     assert options.value_of(rows.LOG_DIRS) == (str(data),)
     assert options.value_of(rows.NUM_PARTITIONS) == 7
     assert [int(one.node_id) for one in options.value_of(rows.CONTROLLER_VOTERS)] == [1, 2, 3]
+    assert listeners_of(options) == plans[3].listeners
 
 
 def test_what_somebody_wrote_into_a_file_is_kept_and_the_layout_is_written_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,19 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     written = RECORD.with_process(2, ProcessId(77, 123, "boot"))
     place.write(written)
     assert place.read() == written
+
+
+def test_a_record_of_before_there_was_replication_is_read_with_the_ports_of_the_layout(
+    tmp_path: Path,
+) -> None:
+    place = Place(tmp_path)
+    place.write(RECORD)
+    path = tmp_path / "cluster.json"
+    told = json.loads(path.read_text())
+    for node in told["nodes"]:
+        del node["listeners"]["REPLICATION"]
+    path.write_text(json.dumps(told))
+    assert place.read() == RECORD
 
 
 def test_a_place_without_a_cluster_says_how_to_make_one(tmp_path: Path) -> None:
@@ -92,7 +106,7 @@ def test_the_table_tells_addresses_states_and_who_leads() -> None:
     lines = table_of(states, 1).splitlines()
     assert lines[0].split()[:4] == ["node", "pid", "roles", "client"]
     assert lines[1].endswith("ready  active controller")
-    assert "127.0.0.1:9093" in lines[2]
+    assert [f"127.0.0.1:{port}" in lines[2] for port in (9093, 9193, 9243, 9293)] == [True] * 4
     assert lines[2].endswith("dead   its process 7 is gone")
     assert told_active(states, 1) == "The active controller is node 1."
     assert told_active(states[1:], None) == "No node is running."

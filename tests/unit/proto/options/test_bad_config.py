@@ -146,6 +146,12 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
         'listeners must be a list of NAME://host:port, and "INTERNL" is too like INTERNAL: write '
         'INTERNAL, or choose another name; it is "INTERNL://a:9092" (command line).',
     ),
+    "listener whose name is a slip for where followers come": (
+        {"listeners": "REPLICATIONS://a:9094"},
+        'listeners must be a list of NAME://host:port, and "REPLICATIONS" is too like REPLICATION: '
+        "write REPLICATION, or choose another name; "
+        'it is "REPLICATIONS://a:9094" (command line).',
+    ),
     "listener whose name is none": (
         {"listeners": "IN SIDE://a:9092"},
         "listeners must be a list of NAME://host:port with names of letters, digits and _, not "
@@ -161,8 +167,13 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
     ),
     "advertised and not opened": (
         {"listeners": "INSIDE://a:9092", "advertised.listeners": "OUTSIDE://b:9092"},
-        "advertised.listeners must name what listeners opens (INSIDE, INTERNAL), not OUTSIDE: add "
-        "OUTSIDE to listeners, or take it away.",
+        "advertised.listeners must name what listeners opens (INSIDE, INTERNAL, REPLICATION), not "
+        "OUTSIDE: add OUTSIDE to listeners, or take it away.",
+    ),
+    "advertised for followers, who would meet another port": (
+        {"advertised.listeners": "REPLICATION://node-1:9094"},
+        "advertised.listeners must not name REPLICATION while it listens at any free port: write "
+        "REPLICATION://127.0.0.1:9094 into listeners, or take it away.",
     ),
     "listener named twice, once by Kafka's name": (
         {"listeners": "CLIENT://a:1,PLAINTEXT://a:2"},
@@ -177,6 +188,25 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
     "two listeners at one address": (
         {"listeners": "CLIENT://127.0.0.1:9100"},
         "listeners must not give CLIENT and HTTP the same address, 127.0.0.1:9100.",
+    ),
+    "two listeners for nodes at one address": (
+        {"listeners": "REPLICATION://127.0.0.1:9093"},
+        "listeners must not give REPLICATION and INTERNAL the same address, 127.0.0.1:9093.",
+    ),
+    "everywhere for nodes, without an advertised address": (
+        {"listeners": "INTERNAL://:9093,REPLICATION://:9094"},
+        "advertised.listeners must say which address others should use for INTERNAL, "
+        "because listeners opens it on every address (:9093): for example "
+        "advertised.listeners=INTERNAL://localhost:9093.",
+    ),
+    "everywhere, and advertised as that for followers": (
+        {
+            "listeners": "REPLICATION://:9094",
+            "advertised.listeners": "REPLICATION://0.0.0.0:9094",
+        },
+        "advertised.listeners must say which address others should use for REPLICATION, "
+        "because listeners opens it on every address (0.0.0.0:9094): for example "
+        "advertised.listeners=REPLICATION://localhost:9094.",
     ),
     "everywhere, without an advertised address": (
         {"listeners": "CLIENT://0.0.0.0:9092"},
@@ -255,6 +285,12 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
         "listener.name.internal.ssl.key.password is refused: nodes need no more for TLS than "
         "listener.name.internal.ssl.keystore.location and .truststore.location, PEM files without "
         "a pass phrase (command line).",
+    ),
+    "keys for followers alone": (
+        {"listener.name.replication.ssl.keystore.location": "k"},
+        "listener.name.replication.ssl.keystore.location is refused: nodes need no more for TLS "
+        "than listener.name.internal.ssl.keystore.location and .truststore.location, PEM files "
+        "without a pass phrase (command line).",
     ),
     "protection that would not be given": (
         {"ssl.keystore.location": "k"},

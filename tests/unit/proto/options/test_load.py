@@ -12,6 +12,7 @@ from ottla.proto.options.load import (
     listeners_of,
     load,
     load_topic,
+    opened_by,
 )
 from ottla.proto.options.sources import ConfigFile, Options, Source
 
@@ -180,6 +181,7 @@ def test_a_listener_left_out_keeps_its_default() -> None:
         "CLIENT": Address("::1", 1),
         "INTERNAL": Address("127.0.0.1", 9093),
         "HTTP": Address("127.0.0.1", 9100),
+        "REPLICATION": Address("127.0.0.1", 0),
     }
 
 
@@ -198,6 +200,48 @@ def test_clients_may_have_a_listener_beside_the_usual_one() -> None:
     assert list(client_listeners_of(options)) == ["OUTSIDE", "CLIENT"]
 
 
+@pytest.mark.parametrize(
+    ("listeners", "advertised", "wanted", "told"),
+    [
+        ("INTERNAL://a:1", "", Address("a", 0), Address("a", 0)),
+        ("INTERNAL://:1", "INTERNAL://b:2", Address("", 0), Address("b", 0)),
+        ("INTERNAL://a:1", "INTERNAL://b:2", Address("a", 0), Address("b", 0)),
+        ("REPLICATION://:3", "", Address("", 3), Address("127.0.0.1", 3)),
+        ("INTERNAL://:1,REPLICATION://:3", "INTERNAL://b:2", Address("", 3), Address("b", 3)),
+        ("INTERNAL://:1,REPLICATION://c:3", "INTERNAL://b:2", Address("c", 3), Address("c", 3)),
+        ("INTERNAL://:1,REPLICATION://c:0", "INTERNAL://b:2", Address("c", 0), Address("c", 0)),
+        (
+            "INTERNAL://:1,REPLICATION://:3",
+            "INTERNAL://b:2,REPLICATION://d:4",
+            Address("", 3),
+            Address("d", 4),
+        ),
+    ],
+)
+def test_followers_come_where_other_nodes_do_unless_told_otherwise(
+    listeners: str, advertised: str, wanted: Address, told: Address
+) -> None:
+    options = load(flags={"listeners": listeners, "advertised.listeners": advertised})
+    assert listeners_of(options)["REPLICATION"] == wanted
+    assert advertised_of(options)["REPLICATION"] == told
+
+
+def test_followers_are_no_clients() -> None:
+    options = load(flags={"listeners": "INSIDE://a:1,replication://a:2"})
+    assert list(client_listeners_of(options)) == ["INSIDE"]
+
+
+def test_nobody_follows_a_node_that_only_votes() -> None:
+    flags = {
+        "process.roles": "controller",
+        "listeners": "REPLICATION://:0",
+        "advertised.listeners": "REPLICATION://0.0.0.0:3",
+    }
+    options = load(flags=flags)
+    assert set(opened_by(options)) == {"CLIENT", "INTERNAL", "HTTP"}
+    assert options.warnings == ()
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"])
 def test_a_listener_that_only_this_machine_reaches_is_no_reason_to_warn(host: str) -> None:
     assert load(flags={"listeners": f"CLIENT://{host}:9092"}).warnings == ()
@@ -207,6 +251,18 @@ def test_a_listener_that_others_reach_is_told_loudly() -> None:
     assert load(flags={"listeners": "CLIENT://node-1:9092"}).warnings == (
         "listeners opens CLIENT in plain text on node-1:9092: whoever can reach it can use it.",
     )
+
+
+def test_keys_of_a_node_protect_what_is_between_nodes() -> None:
+    flags = {"listeners": "INTERNAL://a:1,REPLICATION://a:2"}
+    told = "in plain text on a:{}: whoever can reach it can use it."
+    assert load(flags=flags).warnings == (
+        f"listeners opens INTERNAL {told.format(1)}",
+        f"listeners opens REPLICATION {told.format(2)}",
+    )
+    for store in ("keystore", "truststore"):
+        flags[f"listener.name.internal.ssl.{store}.location"] = "k"
+    assert load(flags=flags).warnings == ()
 
 
 def test_a_batch_limit_above_the_segment_size_is_told() -> None:

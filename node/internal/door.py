@@ -1,0 +1,225 @@
+"""The REPLICATION listener: where followers open their lines, each with a ticket.
+
+A cloakroom: whoever comes shows the number that he was given at the desk, and gets what was kept
+under it. The desk is the INTERNAL listener, where a follower has to prove who it is and whom it
+means (`replication_service.py`); here is only looked at the number. With keys the line has TLS like
+everything between nodes, and the certificate must be that of the node which was given the ticket.
+
+Not here: who gets a ticket, and what is said on a line.
+
+D1  nobody is let in without a ticket that was given to it, and with each ticket one at most
+D2  strangers hold a few places, for a few seconds; nothing is made of what they send
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from ottla.node.internal.line import prepare
+from ottla.node.internal.peers import Told
+from ottla.node.internal.tls import Tls, node_named_in, why_of
+from ottla.node.kafka.listener import bound_socket
+from ottla.node.logs import logger
+from ottla.proto.errors import ConfigError
+from ottla.proto.options.endpoints import Address
+
+_log = logger("internal.door")
+
+TICKET_BYTES: Final = 32
+LET_IN_S: Final = 5.0
+WAITING_MAX: Final = 64
+_BACKLOG: Final = 64
+# Without a descriptor left there is nothing to do but wait.
+_SHORTAGE_PAUSE_S: Final = 0.2
+
+
+class _LeftError(OSError):
+    """Somebody came and went without a word."""
+
+
+class Ticket:
+    """What a follower was given, and what to do when it comes."""
+
+    __slots__ = ("_take", "node_id", "number")
+
+    def __init__(self, number: bytes, node_id: int, take: Callable[[socket.socket], None]) -> None:
+        self.number: Final = number
+        self.node_id: Final = node_id
+        self._take: Final = take
+
+    def take(self, sock: socket.socket) -> None:
+        """Hand over the connection of whoever came with it."""
+        self._take(sock)
+
+
+class ReplicationDoor:
+    """The listener. `bind`, `start`, then `stop`."""
+
+    def __init__(self, address: Address, tls: Tls | None) -> None:
+        self._wanted: Final = address
+        self._context: Final = None if tls is None else tls.serving_context()
+        self._redeem: Callable[[bytes], Ticket | None] = _unknown
+        self._sock: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._waiting: Final[set[asyncio.Task[None]]] = set()
+        self._told: Final = Told(_log)
+
+    def bind(self) -> Address:
+        """Take the address, or raise `ConfigError`; nobody is let in before `start`."""
+        wanted = self._wanted
+        try:
+            self._sock = bound_socket(wanted)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen on {wanted}: {error.strerror or error}. Is another node running? "
+                "Choose another: listeners=REPLICATION://127.0.0.1:19094"
+            ) from None
+        self._sock.setblocking(False)
+        return Address(wanted.host or "::", self._sock.getsockname()[1])
+
+    def start(self, redeem: Callable[[bytes], Ticket | None]) -> None:
+        """Let in whoever has a ticket that `redeem` knows; it knows each of them once."""
+        if self._sock is not None:
+            self._redeem = redeem
+            self._sock.listen(_BACKLOG)
+            self._accepting = asyncio.get_running_loop().create_task(self._accept(self._sock))
+
+    async def stop(self) -> None:
+        """Let nobody in any more. Those who were let in stay."""
+        self._redeem = _unknown
+        tasks = [*self._waiting] if self._accepting is None else [self._accepting, *self._waiting]
+        self._accepting = None
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+    async def _accept(self, ours: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                sock, name = await loop.sock_accept(ours)
+            except OSError as error:
+                self._told.ill("accept_paused", str(error))
+                await asyncio.sleep(_SHORTAGE_PAUSE_S)
+                continue
+            caller = Address(name[0], name[1])
+            if len(self._waiting) >= WAITING_MAX:
+                sock.close()
+                self._told.ill("line_refused", "Too many wait to be let in.", caller=caller)
+                continue
+            task = loop.create_task(self._greet(sock, caller))
+            self._waiting.add(task)
+            task.add_done_callback(self._waiting.discard)
+
+    async def _greet(self, sock: socket.socket, caller: Address) -> None:
+        """Let somebody in, or send it away; it has `LET_IN_S` to say its number."""
+        try:
+            async with asyncio.timeout(LET_IN_S):
+                prepare(sock)
+                if self._context is not None:
+                    sock = await secured(sock, self._context)
+                number = await _received(sock, TICKET_BYTES)
+        except _LeftError:
+            # Whoever only looks whether somebody listens is no stranger to be told of.
+            _log.debug("knocked", caller=caller)
+            sock.close()
+            return
+        except OSError as error:
+            has_time = not isinstance(error, TimeoutError)
+            why = why_of(error) if has_time else "It did not say its number."
+            self._told.ill("line_refused", why, caller=caller)
+            sock.close()
+            return
+        except BaseException:
+            sock.close()
+            raise
+        ticket = self._redeem(number)
+        if ticket is None:
+            self._told.ill("line_refused", "Nobody was given such a ticket.", caller=caller)
+        elif isinstance(sock, ssl.SSLSocket) and node_named_in(sock) != ticket.node_id:
+            why = f"The ticket of node {ticket.node_id} came with another's certificate."
+            self._told.ill("line_refused", why, caller=caller)
+        else:
+            self._told.forget()
+            ticket.take(sock)
+            return
+        sock.close()
+
+
+def _unknown(_: bytes) -> Ticket | None:
+    return None
+
+
+async def _received(sock: socket.socket, size: int) -> bytes:
+    """Return exactly so many bytes; raises `OSError` if they do not come."""
+    found = b""
+    while len(found) < size:
+        try:
+            more = sock.recv(size - len(found))
+        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError):
+            await _ready(sock, to_write=False)
+            continue
+        if not more and not found:
+            raise _LeftError
+        if not more:
+            raise ConnectionResetError("It went away in the middle of its number")
+        found += more
+    return found
+
+
+async def secured(
+    sock: socket.socket, context: ssl.SSLContext, *, server_hostname: str | None = None
+) -> ssl.SSLSocket:
+    """Shake hands, as the one who dials if there is a name, and return the socket with TLS.
+
+    Raises `OSError`, and has closed the socket then.
+    """
+    wrapped = context.wrap_socket(
+        sock,
+        server_side=server_hostname is None,
+        server_hostname=server_hostname,
+        do_handshake_on_connect=False,
+    )
+    try:
+        while True:
+            try:
+                wrapped.do_handshake()
+            except ssl.SSLWantReadError:
+                await _ready(wrapped, to_write=False)
+            except ssl.SSLWantWriteError:
+                await _ready(wrapped, to_write=True)
+            else:
+                return wrapped
+    except BaseException:
+        wrapped.close()
+        raise
+
+
+async def _ready(sock: socket.socket, *, to_write: bool) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def tell() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    descriptor = sock.fileno()
+    if to_write:
+        loop.add_writer(descriptor, tell)
+    else:
+        loop.add_reader(descriptor, tell)
+    try:
+        await ready
+    finally:
+        if to_write:
+            loop.remove_writer(descriptor)
+        else:
+            loop.remove_reader(descriptor)

@@ -1,0 +1,241 @@
+"""The REPLICATION listener: who is let in, and who is not."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from ottla.node.internal import door
+from ottla.node.internal.door import TICKET_BYTES, ReplicationDoor, Ticket, secured
+from ottla.node.internal.tls import Tls, name_of
+from ottla.proto.errors import ConfigError
+from ottla.proto.options.endpoints import Address
+from tests.unit.node.internal.certificates import Authority
+from tests.unit.node.internal.link import leader, run, until
+from tests.unit.node.internal.stage import listen_to_logs
+from tests.unit.node.internal.test_replication_service import Line, ticket
+
+NUMBER = bytes(range(TICKET_BYTES))
+
+
+class Hall:
+    """A door, and who came in."""
+
+    def __init__(self, tls: Tls | None = None) -> None:
+        self.door = ReplicationDoor(Address("127.0.0.1", 0), tls)
+        self.address = self.door.bind()
+        self.tickets = {NUMBER: Ticket(NUMBER, 2, self._take)}
+        self.came: list[socket.socket] = []
+
+    def _take(self, sock: socket.socket) -> None:
+        self.came.append(sock)
+
+    def redeem(self, number: bytes) -> Ticket | None:
+        return self.tickets.pop(number, None)
+
+
+@asynccontextmanager
+async def hall(tls: Tls | None = None) -> AsyncIterator[Hall]:
+    found = Hall(tls)
+    found.door.start(found.redeem)
+    try:
+        yield found
+    finally:
+        await found.door.stop()
+        for sock in found.came:
+            sock.close()
+
+
+async def dial(where: Hall) -> socket.socket:
+    sock = socket.socket()
+    sock.setblocking(False)
+    address = (where.address.host, where.address.port)
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+async def is_shut(sock: socket.socket) -> bool:
+    """Wait until the other end has closed it."""
+    try:
+        return await asyncio.get_running_loop().sock_recv(sock, 1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_d1_a_ticket_is_good_for_one_line() -> None:
+    async def story() -> None:
+        log = listen_to_logs()
+        async with hall() as here:
+            with await dial(here) as first, await dial(here) as second:
+                first.send(NUMBER[:10])
+                await asyncio.sleep(0.01)
+                first.send(NUMBER[10:])
+                await until(lambda: len(here.came) == 1)
+                second.send(NUMBER)
+                assert await is_shut(second)
+            assert len(here.came) == 1
+        assert log.getvalue().count("Nobody was given such a ticket.") == 1
+
+    run(story)
+
+
+@pytest.mark.parametrize("words", [b"GET / HTTP/1.1\r\nHost: node\r\n\r\n", b"\xff" * 4096, b"GET"])
+def test_d1_strangers_are_sent_away(words: bytes) -> None:
+    async def story() -> None:
+        async with hall() as here:
+            with await dial(here) as sock:
+                sock.send(words)
+                sock.shutdown(socket.SHUT_WR)
+                assert await is_shut(sock)
+            with await dial(here) as sock:
+                sock.send(NUMBER)
+                await until(lambda: here.came)
+
+    run(story)
+
+
+def test_who_only_looks_whether_somebody_listens_is_not_told_of() -> None:
+    async def story() -> None:
+        log = listen_to_logs()
+        async with hall() as here:
+            (await dial(here)).close()
+            await until(lambda: "knocked" in log.getvalue())
+        assert "WARNING" not in log.getvalue()
+
+    run(story)
+
+
+def test_d2_who_says_nothing_is_sent_away_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "LET_IN_S", 0.05)
+
+    async def story() -> None:
+        log = listen_to_logs()
+        async with hall() as here:
+            with await dial(here) as sock:
+                sock.send(NUMBER[:-1])
+                assert await is_shut(sock)
+            assert not here.came
+        assert "It did not say its number." in log.getvalue()
+
+    run(story)
+
+
+def test_d2_strangers_hold_a_few_places_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "WAITING_MAX", 3)
+
+    async def story() -> None:
+        async with hall() as here:
+            silent = [await dial(here) for _ in range(3)]
+            with await dial(here) as late:
+                assert await is_shut(late)
+            silent.pop().close()
+            await until(lambda: len(here.door._waiting) == 2)
+            with await dial(here) as sock:
+                sock.send(NUMBER)
+                await until(lambda: here.came)
+            for one in silent:
+                one.close()
+
+    run(story)
+
+
+def test_with_keys_a_ticket_comes_with_the_certificate_of_its_node(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+
+    async def story() -> None:
+        log = listen_to_logs()
+        async with hall(authority.tls(1)) as here:
+            # In plain text nobody is heard.
+            with await dial(here) as sock:
+                sock.send(NUMBER)
+                assert await is_shut(sock)
+            keys = authority.tls(3).calling_context()
+            with await secured(await dial(here), keys, server_hostname=name_of(1)) as other:
+                other.send(NUMBER)
+                await until(lambda: "came with another's certificate" in log.getvalue())
+            assert not here.came
+            here.tickets[NUMBER] = Ticket(NUMBER, 2, here._take)
+            keys = authority.tls(2).calling_context()
+            with await secured(await dial(here), keys, server_hostname=name_of(1)) as right:
+                right.send(NUMBER)
+                await until(lambda: here.came)
+
+    run(story)
+
+
+def test_with_keys_who_dials_insists_on_the_node_that_it_means(tmp_path: Path) -> None:
+    authority, foreign = Authority(tmp_path), Authority(tmp_path, "foreign")
+
+    async def story() -> None:
+        async with hall(authority.tls(1)) as here:
+            for keys, name in ((authority.tls(2), name_of(3)), (foreign.tls(2), name_of(1))):
+                with pytest.raises(OSError, match=r"certificate verify failed"):
+                    await secured(await dial(here), keys.calling_context(), server_hostname=name)
+
+    run(story)
+
+
+def test_an_address_that_is_taken_is_told() -> None:
+    async def story() -> None:
+        async with hall() as here:
+            other = ReplicationDoor(here.address, None)
+            with pytest.raises(ConfigError, match=r"Address already in use.*REPLICATION://"):
+                other.bind()
+            await other.stop()
+
+    run(story)
+
+
+def test_after_a_stop_nobody_is_let_in() -> None:
+    async def story() -> None:
+        here = Hall()
+        here.door.start(here.redeem)
+        with await dial(here) as sock:
+            await until(lambda: here.door._waiting)
+            await here.door.stop()
+            assert await is_shut(sock)
+        with pytest.raises(ConnectionRefusedError):
+            await dial(here)
+
+    run(story)
+
+
+# ── Tickets, where they are given ─────────────────────────────────────────────────────────────
+
+
+def test_the_newest_ticket_of_a_follower_is_the_one_that_counts() -> None:
+    async def story() -> None:
+        async with leader() as node:
+            old, new = await ticket(node), await ticket(node)
+            assert old[TICKET_BYTES:].decode() == str(node.door_address)
+            stale = await Line.open(node, number=old[:TICKET_BYTES])
+            assert await stale.end() == ""
+            line = await Line.open(node, number=new[:TICKET_BYTES])
+            await line.ask(b"ask")
+            await node.fed()
+            again = await Line.open(node, number=new[:TICKET_BYTES])
+            assert await again.end() == ""
+            line.close()
+
+    run(story)
+
+
+def test_a_ticket_that_is_too_old_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.node.internal.replication_service.TICKET_MS", -1)
+
+    async def story() -> None:
+        async with leader() as node:
+            line = await Line.open(node)
+            assert await line.end() == ""
+            assert not node.feeders
+
+    run(story)

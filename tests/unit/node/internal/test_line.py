@@ -1,0 +1,290 @@
+"""One connection of frames, over real sockets, in plain text and with TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from struct import Struct
+
+import pytest
+
+from ottla.node.internal.door import secured
+from ottla.node.internal.line import BUFFER_USUAL, Line, LineEndedError, prepare
+from ottla.node.internal.tls import name_of
+from ottla.proto.errors import RemoteProtocolError
+from tests.unit.node.internal.certificates import Authority
+from tests.unit.node.internal.link import run, until
+
+FRAME = Struct(">I")
+FAREWELL = 1 << 31
+MAX = 8 << 20
+
+
+class Ear:
+    """One end, and what it has heard."""
+
+    def __init__(self, sock: socket.socket, *, frame_bytes_max: int = MAX) -> None:
+        self.heard: list[bytes] = []
+        self.kept: list[memoryview] = []
+        self.keeps = False
+        self.taken = 0
+        self.ends: list[Exception] = []
+        self.line = Line(sock, frame_bytes_max=frame_bytes_max)
+
+    def start(self) -> None:
+        self.line.start(self._hear, on_taken=self._taken, on_end=self.ends.append)
+
+    def _hear(self, frame: memoryview) -> None:
+        self.heard.append(bytes(frame))
+        if self.keeps:
+            self.kept.append(frame)
+
+    def _taken(self) -> None:
+        self.taken += 1
+
+
+async def connected() -> tuple[socket.socket, socket.socket]:
+    """Return both ends of a connection over loopback, as nodes have them."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        near = socket.socket()
+        prepare(near)
+        await loop.sock_connect(near, server.getsockname())
+        far, _ = await loop.sock_accept(server)
+        prepare(far)
+        return near, far
+
+
+@asynccontextmanager
+async def lines(keys: Path | None = None, **fields: int) -> AsyncIterator[tuple[Ear, Ear]]:
+    near, far = await connected()
+    if keys is not None:
+        authority = Authority(keys)
+        near, far = await asyncio.gather(
+            secured(near, authority.tls(2).calling_context(), server_hostname=name_of(1)),
+            secured(far, authority.tls(1).serving_context()),
+        )
+    one, other = Ear(near), Ear(far, **fields)
+    one.start()
+    other.start()
+    try:
+        yield one, other
+    finally:
+        one.line.close()
+        other.line.close()
+
+
+@pytest.fixture(params=["plain", "tls"])
+def keys(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    return tmp_path if request.param == "tls" else None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_l1_frames_arrive_whole_and_in_order_whatever_their_sizes(
+    keys: Path | None, seed: int
+) -> None:
+    dice = Random(seed)
+    sizes = [dice.choice((1, 3, 100, 4096, 70_000, 300_000, 1 << 20)) for _ in range(40)]
+    frames = [dice.randbytes(size) for size in sizes]
+
+    async def story() -> None:
+        async with lines(keys) as (one, other):
+            for frame in frames:
+                cut = dice.randrange(len(frame) + 1)
+                one.line.send([frame[:cut], memoryview(frame)[cut:]])
+                if dice.random() < 0.3:
+                    one.line.beat()
+                if dice.random() < 0.5:
+                    await asyncio.sleep(0)
+            await until(lambda: len(other.heard) == len(frames))
+            assert other.heard == frames
+            assert not one.line.is_busy
+            assert not one.ends
+            assert not other.ends
+
+    run(story)
+
+
+def test_l1_bytes_that_come_one_by_one_make_whole_frames() -> None:
+    async def story() -> None:
+        near, far = await connected()
+        ear = Ear(far)
+        ear.start()
+        for byte in FRAME.pack(3) + b"abc" + FRAME.pack(0) + FRAME.pack(1) + b"d":
+            near.send(bytes([byte]))
+            await asyncio.sleep(0.001)
+        await until(lambda: ear.heard == [b"abc", b"d"])
+        near.close()
+        await until(lambda: ear.ends)
+        assert isinstance(ear.ends[0], LineEndedError)
+        ear.line.close()
+
+    run(story)
+
+
+@pytest.mark.parametrize("size", [MAX + 1, FAREWELL - 1])
+def test_l2_a_frame_that_is_too_large_ends_the_line_before_it_comes(size: int) -> None:
+    async def story() -> None:
+        near, far = await connected()
+        ear = Ear(far)
+        ear.start()
+        near.send(FRAME.pack(size))
+        await until(lambda: ear.ends)
+        assert isinstance(ear.ends[0], RemoteProtocolError)
+        assert str(ear.ends[0]) == f"A frame of {size} bytes is larger than max, {MAX}."
+        # Nothing was made of it.
+        assert len(ear.line._buffer) == BUFFER_USUAL
+        ear.line.close()
+        near.close()
+
+    run(story)
+
+
+def test_l2_a_farewell_has_a_bound_too() -> None:
+    async def story() -> None:
+        near, far = await connected()
+        ear = Ear(far)
+        ear.start()
+        near.send(FRAME.pack(FAREWELL | 1025))
+        await until(lambda: ear.ends)
+        assert isinstance(ear.ends[0], RemoteProtocolError)
+        ear.line.close()
+        near.close()
+
+    run(story)
+
+
+def test_l3_both_ends_may_write_more_than_the_kernel_takes(keys: Path | None) -> None:
+    large = bytes(6 << 20)
+
+    async def story() -> None:
+        async with lines(keys) as ears:
+            for _ in range(3):
+                for ear in ears:
+                    ear.line.send([large])
+            assert all(ear.line.is_busy for ear in ears)
+            await until(lambda: all(len(ear.heard) == 3 for ear in ears))
+            assert all(ear.heard == [large] * 3 for ear in ears)
+            await until(lambda: not any(ear.line.is_busy for ear in ears))
+            assert all(ear.taken for ear in ears)
+
+    run(story)
+
+
+def test_l4_what_somebody_still_looks_at_does_not_change(keys: Path | None) -> None:
+    frames = [bytes([number]) * size for number, size in enumerate((5, 200_000, 9, 64, 1 << 20))]
+
+    async def story() -> None:
+        async with lines(keys) as (one, other):
+            other.keeps = True
+            for frame in frames:
+                one.line.send([frame])
+                await until(lambda: len(other.kept) > frames.index(frame))  # noqa: B023
+            assert [bytes(view) for view in other.kept] == frames
+            assert other.heard == frames
+
+    run(story)
+
+
+def test_l5_a_reason_is_told_once(keys: Path | None) -> None:
+    async def story() -> None:
+        async with lines(keys) as (one, other):
+            one.line.send([b"last word"])
+            await until(lambda: other.heard)
+            one.line.close("Enough was said. Ö")
+            await until(lambda: other.ends)
+            assert [str(error) for error in other.ends] == ["Enough was said. Ö"]
+            # Whoever closes is told nothing, and what is said now is said to nobody.
+            one.line.send([b"late"])
+            other.line.send([b"late"])
+            other.line.beat()
+            await asyncio.sleep(0.01)
+            assert not one.ends
+            assert len(other.ends) == 1
+
+    run(story)
+
+
+def test_l5_a_connection_that_breaks_is_told_with_its_reason() -> None:
+    async def story() -> None:
+        async with lines() as (one, other):
+            one.line._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            one.line.close()
+            await until(lambda: other.ends)
+            assert str(other.ends[0]) == "The connection broke: Connection reset by peer."
+
+    run(story)
+
+
+def test_what_a_side_raises_ends_its_line() -> None:
+    async def story() -> None:
+        async with lines() as (one, other):
+            bug = ValueError("a bug")
+
+            def hear(_: memoryview) -> None:
+                raise bug
+
+            other.line._hear = hear
+            one.line.send([b"a"])
+            one.line.send([b"b"])
+            await until(lambda: other.ends)
+            await asyncio.sleep(0.01)
+            assert other.ends == [bug]
+            assert not one.ends
+
+    run(story)
+
+
+def test_a_beat_is_heard_by_nobody_and_counts_as_a_sign(keys: Path | None) -> None:
+    async def story() -> None:
+        async with lines(keys) as (one, other):
+            one.line.send([b"a"])
+            await until(lambda: other.heard)
+            assert other.line.was_heard()
+            assert not other.line.was_heard()
+            one.line.beat()
+            await until(other.line.was_heard)
+            assert other.heard == [b"a"]
+
+    run(story)
+
+
+def test_a_part_of_a_large_frame_counts_as_a_sign() -> None:
+    """The kernel is asked to collect, and whoever asks for signs is told of what it has."""
+
+    async def story() -> None:
+        near, far = await connected()
+        ear = Ear(far)
+        ear.start()
+        near.send(FRAME.pack(1 << 20) + bytes(100))
+        await until(ear.line.was_heard)
+        for _ in range(3):
+            assert not ear.line.was_heard()
+            near.send(bytes(10))
+            await until(ear.line.was_heard)
+        near.setblocking(True)
+        near.sendall(bytes((1 << 20) - 130))
+        await until(lambda: ear.heard == [bytes(1 << 20)])
+        # What was large is given back when nothing large comes any more.
+        assert len(ear.line._buffer) > BUFFER_USUAL
+        ear.line.was_heard()
+        ear.line.was_heard()
+        assert len(ear.line._buffer) == BUFFER_USUAL
+        ear.line.close()
+        near.close()
+
+    run(story)
+
+
+def test_tls_is_not_older_than_its_newest_version(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    for context in (authority.tls(1).serving_context(), authority.tls(1).calling_context()):
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_3
+        assert context.verify_mode is ssl.CERT_REQUIRED
+    assert authority.tls(1).calling_context().check_hostname
