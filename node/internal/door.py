@@ -8,7 +8,8 @@ everything between nodes, and the certificate must be that of the node which was
 Not here: who gets a ticket, and what is said on a line.
 
 D1  nobody is let in without a ticket that was given to it, and with each ticket one at most
-D2  strangers hold a few places, for a few seconds; nothing is made of what they send
+D2  strangers hold a few places, for a few seconds, and never the last one; nothing is made of what
+    they send
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.node.internal.line import prepare
-from ottla.node.internal.peers import Told
+from ottla.node.internal.peers import Told, report_bug
 from ottla.node.internal.tls import Tls, node_named_in, why_of
 from ottla.node.kafka.listener import bound_socket
 from ottla.node.logs import logger
@@ -65,7 +66,8 @@ class ReplicationDoor:
         self._redeem: Callable[[bytes], Ticket | None] = _unknown
         self._sock: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
-        self._waiting: Final[set[asyncio.Task[None]]] = set()
+        # Those who have not shown a ticket yet; who came first is first.
+        self._waiting: Final[dict[asyncio.Task[None], None]] = {}
         self._told: Final = Told(_log)
 
     def bind(self) -> Address:
@@ -74,19 +76,26 @@ class ReplicationDoor:
         try:
             self._sock = bound_socket(wanted)
         except OSError as error:
-            raise ConfigError(
-                f"cannot listen on {wanted}: {error.strerror or error}. Is another node running? "
-                "Choose another: listeners=REPLICATION://127.0.0.1:19094"
-            ) from None
+            raise self._refusal(error) from None
         self._sock.setblocking(False)
         return Address(wanted.host or "::", self._sock.getsockname()[1])
+
+    def _refusal(self, error: OSError) -> ConfigError:
+        return ConfigError(
+            f"cannot listen on {self._wanted}: {error.strerror or error}. Is another node running? "
+            "Choose another: listeners=REPLICATION://127.0.0.1:19094"
+        )
 
     def start(self, redeem: Callable[[bytes], Ticket | None]) -> None:
         """Let in whoever has a ticket that `redeem` knows; it knows each of them once."""
         if self._sock is not None:
             self._redeem = redeem
-            self._sock.listen(_BACKLOG)
+            try:
+                self._sock.listen(_BACKLOG)
+            except OSError as error:
+                raise self._refusal(error) from None
             self._accepting = asyncio.get_running_loop().create_task(self._accept(self._sock))
+            self._accepting.add_done_callback(report_bug)
 
     async def stop(self) -> None:
         """Let nobody in any more. Those who were let in stay."""
@@ -112,12 +121,16 @@ class ReplicationDoor:
                 continue
             caller = Address(name[0], name[1])
             if len(self._waiting) >= WAITING_MAX:
-                sock.close()
+                # Not the newcomer: a follower shows its ticket as soon as it is there (D2).
+                next(iter(self._waiting)).cancel()
                 self._told.ill("line_refused", "Too many wait to be let in.", caller=caller)
-                continue
             task = loop.create_task(self._greet(sock, caller))
-            self._waiting.add(task)
-            task.add_done_callback(self._waiting.discard)
+            self._waiting[task] = None
+            task.add_done_callback(self._left)
+
+    def _left(self, task: asyncio.Task[None]) -> None:
+        self._waiting.pop(task, None)
+        report_bug(task)
 
     async def _greet(self, sock: socket.socket, caller: Address) -> None:
         """Let somebody in, or send it away; it has `LET_IN_S` to say its number."""

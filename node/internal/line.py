@@ -84,7 +84,7 @@ class Line:
         self._sock: Final = sock
         self._frame_bytes_max: Final = frame_bytes_max
         self._loop: Final = asyncio.get_running_loop()
-        self._outbox: Final[Outbox | _Records] = (
+        self._outbox: Outbox | _Records = (
             _Records() if isinstance(sock, ssl.SSLSocket) else Outbox()
         )
         self._collecting: Final = None if isinstance(sock, ssl.SSLSocket) else Collecting(sock)
@@ -176,7 +176,7 @@ class Line:
             # Of what the kernel was asked to collect nothing was told yet.
             self._on_readable()
         was_heard, self._is_heard = self._is_heard, False
-        if self._largest <= BUFFER_USUAL < len(self._buffer) and self._filled <= BUFFER_USUAL:
+        if self._largest <= BUFFER_USUAL < len(self._buffer) and not self._filled:
             self._replace(BUFFER_USUAL)
         self._largest = 0
         return was_heard
@@ -277,7 +277,9 @@ class Line:
 
     def _end(self, error: Exception) -> None:
         """Be over, and say why to whoever keeps the line, who closes it then."""
-        if not self._is_over:
+        if self._is_over:
+            tell_late(error)
+        else:
             self._fall_silent()
             self._on_end(error)
 
@@ -299,6 +301,9 @@ class Line:
             with suppress(OSError):
                 self._sock.send(_SIZE.pack(_IS_FAREWELL | len(text)) + text)
         self._sock.close()
+        # Whoever keeps the line is kept by it: without this both would lie around.
+        self._hear, self._on_taken, self._on_end = _nobody, _nothing, _nobody
+        self._buffer, self._filled, self._outbox = bytearray(), 0, Outbox()
 
 
 class _Records:
@@ -313,10 +318,16 @@ class _Records:
         return bool(self._parts)
 
     def add(self, parts: Sequence[Buffer]) -> None:
-        if sum(map(len, parts)) <= _RECORD_BYTES:
-            # One record for all of it.
-            parts = [b"".join(parts)]
-        self._parts += [memoryview(part) for part in parts if len(part)]
+        # As many as go into one record are one piece.
+        small: list[Buffer] = []
+        size = 0
+        for part in parts:
+            if size + len(part) > _RECORD_BYTES and small:
+                self._parts.append(memoryview(b"".join(small)))
+                small, size = [], 0
+            small.append(part)
+            size += len(part)
+        self._parts.append(memoryview(b"".join(small) if len(small) > 1 else small[0]))
 
     def send(self, sock: socket.socket) -> bool:
         parts = self._parts
@@ -330,6 +341,13 @@ class _Records:
         except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
             return False
         return True
+
+
+def tell_late(error: Exception) -> None:
+    """Tell of a bug that came when a line was over already; other ends need not be told of."""
+    if not isinstance(error, (LineEndedError, RemoteProtocolError)):
+        what = {"message": "a bug at the end of a line between nodes", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(what)
 
 
 def prepare(sock: socket.socket) -> None:

@@ -29,7 +29,7 @@ import grpc
 
 from ottla.node.internal.door import TICKET_BYTES, Ticket
 from ottla.node.internal.identity import Context, WhoIAm
-from ottla.node.internal.line import Buffer, Line, LineEndedError
+from ottla.node.internal.line import Buffer, Line, LineEndedError, tell_late
 from ottla.node.internal.peers import RefusedError, Told, report_bug
 from ottla.node.internal.service import CLUSTER_KEY, NODE_KEY, Verifier
 from ottla.node.internal.tls import NOBODY
@@ -195,6 +195,8 @@ class ReplicationService:
             line.close(why)
 
     async def _serve(self, follower: BrokerId, epoch: int, line: Line) -> None:
+        if self._is_stopped:
+            raise _EndedError("This broker is stopping.")
         self._require_latest(follower, epoch)
         before = self._streams.get(follower)
         stream = _Stream(epoch, self._now_ms, silent_ms=self._silent_ms, beat_ms=self._beat_ms)
@@ -277,9 +279,15 @@ class _Stream:
         if self._voice is not None:
             self._voice.look()
 
-    def end(self, why: Exception) -> None:
+    def end(self, why: _EndedError) -> None:
         if not self._over.done():
             self._over.set_exception(why)
+
+    def broke(self, error: Exception) -> None:
+        if self._over.done():
+            tell_late(error)
+        else:
+            self._over.set_exception(error)
 
     async def serve(self, feeder: FeedSide, line: Line) -> None:
         """Feed until the stream is over; raise why."""
@@ -294,15 +302,16 @@ class _Stream:
             feeder.take(ask)
             voice.look()
 
-        voice = Voice(line, answers, due_ms=feeder.due_ms, now_ms=self._now_ms, on_bug=self.end)
+        voice = Voice(line, answers, due_ms=feeder.due_ms, now_ms=self._now_ms, on_bug=self.broke)
         self._voice = voice
         try:
             if not self._over.done():
-                line.start(hear, on_taken=voice.say, on_end=self.end)
+                line.start(hear, on_taken=voice.say, on_end=self.broke)
             while not self._over.done():
                 await asyncio.wait((self._over,), timeout=self._beat_ms / 1000)
-                self._require_sound(feeder)
-                line.beat()
+                if not self._over.done():
+                    self._require_sound(feeder)
+                    line.beat()
             self._over.result()
         finally:
             self._voice = None

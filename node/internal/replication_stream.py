@@ -29,7 +29,7 @@ import grpc
 from ottla.node.internal.channels import Channels
 from ottla.node.internal.door import TICKET_BYTES, secured
 from ottla.node.internal.identity import WhoIAm
-from ottla.node.internal.line import Buffer, Line, LineEndedError, prepare
+from ottla.node.internal.line import Buffer, Line, LineEndedError, prepare, tell_late
 from ottla.node.internal.peers import Told, end_if_cancelled, reason_of, resolve
 from ottla.node.internal.replication_service import EPOCH_KEY, FOLLOWER_KEY, OPEN
 from ottla.node.internal.service import CLUSTER_KEY, NODE_KEY
@@ -250,19 +250,26 @@ class ReplicationStream:
 
     async def _dialled(self, door: Address, number: bytes) -> socket.socket:
         """Open a connection and show the ticket; raise `_BrokenError` if that cannot be done."""
-        way, loop = await self._next_address(door), asyncio.get_running_loop()
+        why: OSError | None = None
+        # All that the name has: the one by which the leader was asked need not be the right one.
+        for way in await self._addresses(door):
+            try:
+                return await self._connected(way, number)
+            except OSError as error:
+                why = why or error
+        told = "it has no address" if why is None else why_of(why)
+        raise _BrokenError(f"Its listener REPLICATION at {door} cannot be reached: {told}.")
+
+    async def _connected(self, way: Address, number: bytes) -> socket.socket:
+        """Return a connection on which the ticket was shown, or raise `OSError`."""
         sock = socket.socket(socket.AF_INET6 if ":" in way.host else socket.AF_INET)
         try:
             prepare(sock)
-            await loop.sock_connect(sock, (way.host, way.port))
+            await asyncio.get_running_loop().sock_connect(sock, (way.host, way.port))
             if (keys := self._follower.channels.calling_context) is not None:
                 sock = await secured(sock, keys, server_hostname=name_of(self.leader))
             # So little goes into a new connection at once.
             sock.send(number)
-        except OSError as error:
-            sock.close()
-            why = f"Its listener REPLICATION at {door} cannot be reached: {why_of(error)}."
-            raise _BrokenError(why) from None
         except BaseException:
             sock.close()
             raise
@@ -273,7 +280,9 @@ class ReplicationStream:
         is_first = True
 
         def end(why: Exception) -> None:
-            if not over.done():
+            if over.done():
+                tell_late(why)
+            else:
                 over.set_exception(why)
 
         def asks() -> Sequence[Sequence[Buffer]]:
@@ -310,7 +319,7 @@ class ReplicationStream:
             await asyncio.wait((over,), timeout=_LOOK_S)
             if line.was_heard():
                 heard_s = loop.time()
-            elif loop.time() - heard_s > SILENT_S:
+            elif loop.time() - heard_s > SILENT_S and not over.done():
                 raise _BrokenError(f"Nothing was heard of it for {SILENT_S} s.")
         over.result()
 
@@ -324,11 +333,14 @@ class ReplicationStream:
         )
 
     async def _next_address(self, address: Address) -> Address:
+        found = await self._addresses(address)
+        return found[self._failures % len(found)]
+
+    async def _addresses(self, address: Address) -> list[Address]:
         try:
-            found = await resolve(self._follower.channels.way_to(address))
+            return await resolve(self._follower.channels.way_to(address))
         except OSError as error:
             raise _BrokenError(f"Its name is not known: {error.strerror or error}.") from None
-        return found[self._failures % len(found)]
 
 
 def _broken(error: grpc.aio.AioRpcError) -> _BrokenError:

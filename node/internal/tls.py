@@ -19,7 +19,8 @@ import os
 import re
 import ssl
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -81,22 +82,21 @@ class Tls:
 
     @classmethod
     def from_files(cls, keys: Path, trusted: Path) -> Tls:
-        held, authorities = _read(keys, node.INTERNAL_KEYSTORE.name), b""
-        key = _KEY.search(held)
-        chain = b"".join(_CERTIFICATE.findall(held))
+        held = _read(keys, node.INTERNAL_KEYSTORE.name)
+        key, chain = _KEY.search(held), _certificates(held)
         if key is None or not chain:
             raise ConfigError(
                 f"{node.INTERNAL_KEYSTORE.name} must be a PEM file with a private key and its "
                 f"certificate; {keys} is none."
             )
         told = _read(trusted, node.INTERNAL_TRUSTSTORE.name)
-        authorities = b"".join(_CERTIFICATE.findall(told))
+        authorities = _certificates(told)
         if not authorities:
             raise ConfigError(
                 f"{node.INTERNAL_TRUSTSTORE.name} must be a PEM file with certificates; {trusted} "
                 "has none."
             )
-        return cls(key.group(), chain, authorities)
+        return cls(key.group().strip() + b"\n", chain, authorities)
 
     def require_valid(self, node_id: int, keys: Path, trusted: Path) -> None:
         """Raise `ConfigError` unless other nodes would take these keys for those of this node."""
@@ -132,12 +132,14 @@ class Tls:
 
     def _loaded(self, context: ssl.SSLContext) -> ssl.SSLContext:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.load_verify_locations(cadata=self.authorities.decode("ascii", "replace"))
-        # Python takes a key from a file only; this one is gone at once.
-        with tempfile.NamedTemporaryFile(prefix="ottla-") as held:
-            held.write(self.key + self.chain)
-            held.flush()
-            context.load_cert_chain(held.name, password=lambda: "")
+        try:
+            context.load_verify_locations(cadata=self.authorities.decode("ascii", "replace"))
+            with _as_file(self.key + self.chain) as path:
+                context.load_cert_chain(path, password=lambda: "")
+        except OSError as error:
+            raise ConfigError(
+                f"{node.INTERNAL_KEYSTORE.name} cannot be used for REPLICATION: {reason_of(error)}."
+            ) from None
         return context
 
     def verified_node(self, context: Authenticated) -> int:
@@ -176,6 +178,26 @@ def why_of(error: OSError) -> str:
         return reason_of(error)
     # asyncio puts the address there, which whoever reads this knows.
     return os.strerror(error.errno)
+
+
+def _certificates(pem: bytes) -> bytes:
+    """Return all that there are, each on lines of its own, whatever stood between them."""
+    return b"".join(found.strip() + b"\n" for found in _CERTIFICATE.findall(pem))
+
+
+@contextmanager
+def _as_file(pem: bytes) -> Iterator[str]:
+    """Python takes a key from a file only: one in memory, where the system has such."""
+    if hasattr(os, "memfd_create"):
+        with os.fdopen(os.memfd_create("ottla-keys"), "wb") as held:
+            held.write(pem)
+            held.flush()
+            yield f"/proc/self/fd/{held.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile(prefix="ottla-") as kept:
+            kept.write(pem)
+            kept.flush()
+            yield kept.name
 
 
 def _shown(name: bytes) -> str:

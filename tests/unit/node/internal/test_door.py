@@ -129,19 +129,22 @@ def test_d2_who_says_nothing_is_sent_away_in_time(monkeypatch: pytest.MonkeyPatc
     run(story)
 
 
-def test_d2_strangers_hold_a_few_places_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_d2_strangers_hold_a_few_places_and_never_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(door, "WAITING_MAX", 3)
 
     async def story() -> None:
+        log = listen_to_logs()
         async with hall() as here:
-            silent = [await dial(here) for _ in range(3)]
-            with await dial(here) as late:
-                assert await is_shut(late)
-            silent.pop().close()
-            await until(lambda: len(here.door._waiting) == 2)
+            silent = [await dial(here) for _ in range(20)]
+            await until(lambda: len(here.door._waiting) == 3)
+            assert all([await is_shut(one) for one in silent[:-3]])
+            # They go on coming, and a follower gets through.
             with await dial(here) as sock:
                 sock.send(NUMBER)
                 await until(lambda: here.came)
+            assert log.getvalue().count("Too many wait to be let in.") == 1
             for one in silent:
                 one.close()
 
@@ -170,6 +173,27 @@ def test_with_keys_a_ticket_comes_with_the_certificate_of_its_node(tmp_path: Pat
                 await until(lambda: here.came)
 
     run(story)
+
+
+@pytest.mark.parametrize(("line_end", "between"), [(b"\r\n", b""), (b"\n", b" \n\n")])
+def test_keys_may_be_written_by_any_editor(tmp_path: Path, line_end: bytes, between: bytes) -> None:
+    authority = Authority(tmp_path)
+    keys = authority.keys(name_of(1))
+    held = keys.read_bytes().replace(b"-----\n-----", b"-----" + between + b"\n-----")
+    keys.write_bytes(held.replace(b"\n", line_end))
+    twice = authority.trusted.read_bytes() + between + Authority(tmp_path, "b").trusted.read_bytes()
+    authority.trusted.write_bytes(twice.replace(b"\n", line_end))
+    tls = Tls.from_files(keys, authority.trusted)
+    tls.require_valid(1, keys, authority.trusted)
+    assert len(tls.serving_context().get_ca_certs()) == 2
+    assert len(tls.calling_context().get_ca_certs()) == 2
+
+
+def test_keys_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    one, other = authority.tls(1), authority.tls(2)
+    with pytest.raises(ConfigError, match=r"cannot be used for REPLICATION: key values mismatch"):
+        Tls(one.key, other.chain, one.authorities).serving_context()
 
 
 def test_with_keys_who_dials_insists_on_the_node_that_it_means(tmp_path: Path) -> None:

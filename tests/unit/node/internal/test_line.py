@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import ssl
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 from ottla.node.internal.door import secured
 from ottla.node.internal.line import BUFFER_USUAL, Line, LineEndedError, prepare
 from ottla.node.internal.tls import name_of
-from ottla.proto.errors import RemoteProtocolError
+from ottla.proto.errors import InvariantError, RemoteProtocolError
 from tests.unit.node.internal.certificates import Authority
 from tests.unit.node.internal.link import run, until
 
@@ -278,6 +280,68 @@ def test_a_part_of_a_large_frame_counts_as_a_sign() -> None:
         assert len(ear.line._buffer) == BUFFER_USUAL
         ear.line.close()
         near.close()
+
+    run(story)
+
+
+@pytest.mark.parametrize("count", [BUFFER_USUAL - 1, BUFFER_USUAL, BUFFER_USUAL + 1])
+def test_a_large_frame_that_has_begun_keeps_its_room(count: int) -> None:
+    async def story() -> None:
+        near, far = await connected()
+        ear = Ear(far)
+        ear.start()
+        whole = FRAME.pack(300_000) + bytes(300_000)
+        near.send(whole[:count])
+        await until(lambda: ear.line._filled == count)
+        for _ in range(3):
+            ear.line.was_heard()
+        near.setblocking(True)
+        near.sendall(whole[count:])
+        await until(lambda: ear.heard or ear.ends)
+        assert ear.heard == [bytes(300_000)]
+        ear.line.close()
+        near.close()
+
+    run(story)
+
+
+def test_l5_a_bug_that_comes_when_the_line_is_over_is_told_all_the_same() -> None:
+    told: list[object] = []
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        async with lines() as (one, other):
+            loop.set_exception_handler(lambda _, what: told.append(what["exception"]))
+            bug = InvariantError("a bug")
+
+            def hear(_: memoryview) -> None:
+                other.line.close()
+                raise bug
+
+            other.line._hear = hear
+            one.line.send([b"a"])
+            await until(lambda: told)
+            assert told == [bug]
+            assert not other.ends
+
+    run(story)
+
+
+def test_a_line_that_was_closed_is_gone() -> None:
+    async def used() -> list[weakref.ref[Ear]]:
+        async with lines() as ears:
+            ears[0].line.send([bytes(1 << 20)])
+            await until(lambda: ears[1].heard)
+            return [weakref.ref(ear) for ear in ears]
+
+    async def story() -> None:
+        gc.collect()
+        gc.disable()
+        try:
+            held = await used()
+            assert [ear() for ear in held] == [None, None]
+        finally:
+            gc.enable()
 
     run(story)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 from struct import Struct
 from typing import Any
@@ -361,6 +362,24 @@ def test_a_broker_that_stops_ends_its_streams_and_begins_none() -> None:
             code, why = await refusal(node)
             assert code is grpc.StatusCode.UNAVAILABLE
             assert why == "This broker serves no follower at the moment."
+
+    run(story)
+
+
+def test_a_line_that_begins_while_the_broker_stops_is_not_served() -> None:
+    async def story() -> None:
+        async with leader() as node:
+            number = (await ticket(node))[:TICKET_BYTES]
+            near, far = socket.socketpair()
+            found = node.service.redeem(number)
+            assert found is not None
+            far.setblocking(False)
+            found.take(far)
+            # Its task has not run yet.
+            await node.service.stop()
+            assert not node.feeders
+            assert near.recv(100)[4:] == b"This broker is stopping."
+            near.close()
 
     run(story)
 

@@ -264,6 +264,30 @@ def test_a_leader_whose_door_cannot_be_reached_is_told_by_its_address() -> None:
     run(story)
 
 
+def test_of_several_addresses_of_a_name_the_one_that_works_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also if it is the first for one listener and the last for the other."""
+    nobody = "127.0.0.9"
+
+    async def resolved(address: Address) -> list[Address]:
+        hosts = (nobody, address.host) if address.port in inside else (address.host, nobody)
+        return [Address(host, address.port) for host in hosts]
+
+    inside: list[int] = []
+    monkeypatch.setattr(replication_stream, "resolve", resolved)
+
+    async def story() -> None:
+        async with leader() as node:
+            inside.append(node.address.port)
+            async with pulling(node.where) as (stream, puller):
+                (await node.fed()).tell(b"news")
+                await until(lambda: puller.answers)
+                assert stream._failures == 1
+
+    run(story)
+
+
 def test_a_ticket_that_makes_no_sense_is_no_answer() -> None:
     async def story() -> None:
         log = listen_to_logs()
