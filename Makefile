@@ -165,6 +165,10 @@ $(BENCH_STAMP): $(STAMP) locks/bench.lock
 bench: bench-install ## Ottla beside Apache Kafka and NATS, the whole table, into docs/benchmarks; goes on where it ended: make bench [OPTIONS="--minutes 30 --only goals"]
 	$(BIN)/python -m bench.versus run --out docs/benchmarks $(OPTIONS)
 
+.PHONY: bench-twice
+bench-twice: bench-install ## the whole table twice, about 45 min each, and whether the two agree
+	$(BIN)/python -m bench.versus twice --out docs/benchmarks $(OPTIONS)
+
 .PHONY: bench-quick
 bench-quick: bench-install ## a few minutes of it, into target/bench/quick
 	$(BIN)/python -m bench.versus run --run quick --fresh --only quick --rounds 2 --warm-gb 0.5 --out target/bench/quick-page $(OPTIONS)

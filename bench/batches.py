@@ -45,11 +45,11 @@ def batch_of(size: int, *, producer_id: int = -1) -> bytes:
 class Pool:
     """Batches of one size, one after another in sequence."""
 
-    def __init__(self, size: int, *, producer_id: int = -1) -> None:
+    def __init__(self, size: int, *, producer_id: int = -1, count_min: int = 1) -> None:
         self.batch_size: Final = size
         template = batch_of(size, producer_id=producer_id)
         self.records_per_batch: Final = read_header(template).count
-        self._buffers = [bytearray(template) for _ in range(max(1, _POOL_BYTES // size))]
+        self._buffers = [bytearray(template) for _ in range(max(count_min, _POOL_BYTES // size))]
         # Read-only views, as they come from a decoded request.
         self.batches: Final = [memoryview(buffer).toreadonly() for buffer in self._buffers]
         self._batches_made = 0

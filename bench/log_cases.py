@@ -66,8 +66,11 @@ def new_log(directory: str, settings: LogSettings | None = None) -> Iterator[Log
 
 
 def append_cases(directory: str, size: int, *, producer_id: int, queue: int) -> tuple[Case, Case]:
-    """Batches that come one by one, or that have queued up `queue` at a time."""
-    pool = Pool(size, producer_id=producer_id)
+    """Batches that come one by one, or that have queued up `queue` at a time.
+
+    What has queued up is written with one call, by the log and by its limit.
+    """
+    pool = Pool(size, producer_id=producer_id, count_min=queue)
     passes = _TURN_BYTES // (size * len(pool))
 
     def run_raw() -> float:
@@ -75,10 +78,14 @@ def append_cases(directory: str, size: int, *, producer_id: int, queue: int) -> 
         pool.begin()
         seconds = 0.0
         for _ in range(passes):
-            pieces = [in_two(batch) for batch in pool.batches]
+            halves = [in_two(batch) for batch in pool.batches]
+            pieces = [
+                [half for batch in halves[first : first + queue] for half in batch]
+                for first in range(0, len(halves), queue)
+            ]
             start = time.perf_counter()
             for buffers in pieces:
-                files.write(buffers, size)
+                files.write(buffers, size * len(buffers) // 2)
             seconds += time.perf_counter() - start
             pool.renew()
         files.remove()

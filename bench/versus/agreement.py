@@ -1,11 +1,12 @@
 """Two runs side by side: which figures agree within the spread that they report, and which not.
 
-    agree    the median of one run lies between the least and the most of the other (S3)
-    near     it does with that spread widened by a tenth at both ends
-    differ   neither
+    agree       the median of one run lies between the least and the most of the other (S3)
+    near        it does with that spread widened by a tenth at both ends
+    differ      neither
+    saturated   a system did not keep up in a round of either: the figure, or ratio, is a bound
 
 E1  a figure agrees or it does not: being near is told, and not counted as agreeing
-E2  what only one of the runs has is counted, and compared with nothing
+E2  what only one of the runs has is counted, and compared with nothing; so is what is saturated
 
 Not here: what the figures are (`render.py`).
 """
@@ -20,10 +21,10 @@ from typing import Final, Literal
 from bench.versus.figures import Summary, agree, ratio_of, summary_of
 from bench.versus.goals import GOALS, judged
 from bench.versus.render import markdown, told
-from bench.versus.results import Results
+from bench.versus.results import Results, fell_behind
 from bench.versus.workloads import WORKLOADS, Workload, baseline_of
 
-Verdict = Literal["agree", "near", "differ"]
+Verdict = Literal["agree", "near", "differ", "saturated"]
 
 _NEAR: Final = 0.1
 _RULE: Final = (
@@ -31,7 +32,9 @@ _RULE: Final = (
     "other, from the least to the most of its rounds. They are *near* if it does with that spread "
     "widened by a tenth at both ends, and *differ* otherwise. Of two runs that differ by chance "
     "alone, 95 of 100 figures with five rounds agree, and 80 with three. A ratio is the median of "
-    "the ratios within the rounds; Kafka's to itself says nothing, and is not counted."
+    "the ratios within the rounds; Kafka's to itself says nothing, and is not counted. Nor is a "
+    "figure that is *saturated* in a round of either run, or a ratio or a goal with such a figure: "
+    "it is a lower bound."
 )
 
 
@@ -42,9 +45,12 @@ class Pair:
     title: str
     one: Summary
     other: Summary
+    is_saturated: bool
 
     @property
     def verdict(self) -> Verdict:
+        if self.is_saturated:
+            return "saturated"
         if agree(self.one, self.other):
             return "agree"
         return "near" if agree(self.one, self.other, _NEAR) else "differ"
@@ -55,7 +61,7 @@ class Pair:
         return [
             told(self.one),
             told(self.other),
-            verdict if verdict == "agree" else f"**{verdict}**",
+            f"**{verdict}**" if verdict in ("near", "differ") else verdict,
         ]
 
     @property
@@ -64,8 +70,16 @@ class Pair:
         return f"{self.other.median / self.one.median:.2f}" if self.one.median else "–"
 
 
-def _paired(title: str, one: Summary | None, other: Summary | None) -> Pair | None:
-    return None if one is None or other is None else Pair(title, one, other)
+def _paired(
+    title: str, both: Sequence[Summary | None], *, is_saturated: bool = False
+) -> Pair | None:
+    one, other = both
+    return None if one is None or other is None else Pair(title, one, other, is_saturated)
+
+
+def _behind(runs: Sequence[Results], workload: str, *variants: str | None) -> bool:
+    named = [variant for variant in variants if variant is not None]
+    return any(fell_behind(run, workload, *named) for run in runs)
 
 
 def _figure(results: Results, row: Workload, variant: str) -> Summary | None:
@@ -80,10 +94,20 @@ def _ratio(results: Results, row: Workload, variant: str) -> Summary | None:
     return ratio_of(*figures)
 
 
+def _ratio_cells(ratio: Pair | None) -> list[str]:
+    if ratio is None:
+        return [""] * 3
+    return ["–", "–", ratio.verdict] if ratio.is_saturated else ratio.cells
+
+
 def _counted(what: str, pairs: Sequence[Pair]) -> str:
     count = Counter(pair.verdict for pair in pairs)
     near = f"{count['near']} near, " if count["near"] else ""
-    return f"{count['agree']} of {len(pairs)} {what} agree ({near}{count['differ']} differ)"
+    saturated = f", {count['saturated']} saturated and not counted" if count["saturated"] else ""
+    return (
+        f"{count['agree']} of {len(pairs) - count['saturated']} {what} agree "
+        f"({near}{count['differ']} differ{saturated})"
+    )
 
 
 def _goal_rows(one: Results, other: Results) -> tuple[list[list[str]], list[Pair], int]:
@@ -93,7 +117,11 @@ def _goal_rows(one: Results, other: Results) -> tuple[list[list[str]], list[Pair
     rows, pairs, same = list[list[str]](), list[Pair](), 0
     for goal in GOALS:
         found = [judged(goal, run) for run in (one, other)]
-        pair = _paired(goal.title, *(run.measured for run in found))
+        pair = _paired(
+            goal.title,
+            [run.measured for run in found],
+            is_saturated=_behind((one, other), goal.workload, goal.ours, goal.theirs),
+        )
         if pair is None:
             continue
         pairs.append(pair)
@@ -107,24 +135,29 @@ def _goal_rows(one: Results, other: Results) -> tuple[list[list[str]], list[Pair
 
 def compared(one: Results, other: Results) -> str:
     """Return what two runs say of each figure and each ratio, and whether they agree."""
+    runs = (one, other)
     rows, figures, ratios, single = list[list[str]](), list[Pair](), list[Pair](), 0
     for row in WORKLOADS.values():
         for variant in row.variants:
-            both = [_figure(run, row, variant) for run in (one, other)]
-            figure = _paired(f"{row.name} {variant}, {row.unit}", *both)
+            both = [_figure(run, row, variant) for run in runs]
+            figure = _paired(
+                f"{row.name} {variant}, {row.unit}",
+                both,
+                is_saturated=_behind(runs, row.name, variant),
+            )
             if figure is None:
                 single += any(both)
                 continue
             ratio = _paired(
                 f"{row.name} {variant}, ratio",
-                *(_ratio(run, row, variant) for run in (one, other)),
+                [_ratio(run, row, variant) for run in runs],
+                is_saturated=_behind(runs, row.name, variant, baseline_of(row, variant)),
             )
             figures.append(figure)
             ratios += [ratio] if ratio else []
-            more = ratio.cells if ratio else [""] * 3
-            rows.append([row.name, variant, row.unit, *figure.cells, *more])
+            rows.append([row.name, variant, row.unit, *figure.cells, *_ratio_cells(ratio)])
     goal_rows, goals, same = _goal_rows(one, other)
-    apart = [pair for pair in (*figures, *ratios) if pair.verdict != "agree"]
+    apart = [pair for pair in (*figures, *ratios) if pair.verdict in ("near", "differ")]
     return "\n\n".join(
         [
             f"**{_counted('figures', figures)}; {_counted('ratios to Kafka', ratios)}; "

@@ -11,7 +11,7 @@ from typing import Final
 from bench.peers.table import VARIANTS
 from bench.versus.figures import ratio_of
 from bench.versus.render import number
-from bench.versus.results import Results, saturated_rounds
+from bench.versus.results import Results, fell_behind
 from bench.versus.workloads import WORKLOADS, baseline_of
 
 _TIMES_MAX: Final = 100.0
@@ -24,11 +24,10 @@ class Bar:
     name: str
     variant: str
     times: float
-    is_saturated: bool
 
     @property
     def text(self) -> str:
-        return f"{number(self.times)} ×{' (Kafka saturated)' if self.is_saturated else ''}"
+        return f"{number(self.times)} ×"
 
     @property
     def end(self) -> float:
@@ -37,17 +36,19 @@ class Bar:
 
 
 def bars(results: Results) -> list[Bar]:
+    """Return what the table has a ratio for: none where one of both did not keep up."""
     found = list[Bar]()
     for row in WORKLOADS.values():
         for variant in ("ottla-pagecache", "ottla-fsync"):
             if variant not in row.variants:
                 continue
             baseline = baseline_of(row, variant)
+            if fell_behind(results, row.name, variant, baseline):
+                continue
             ours = results.values(row.name, variant, row.figure)
             ratio = ratio_of(ours, results.values(row.name, baseline, row.figure))
             if ratio is not None and ratio.median > 0:
                 better = ratio.median if row.better == "more" else 1 / ratio.median
                 name = f"{row.title} ({VARIANTS[variant].durability})"
-                is_saturated = saturated_rounds(results, row.name, baseline) > 0
-                found.append(Bar(name, variant, better, is_saturated))
+                found.append(Bar(name, variant, better))
     return found

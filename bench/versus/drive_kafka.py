@@ -56,8 +56,6 @@ _LATE_S: Final = 0.002
 _DUE: Final = struct.Struct(">d")
 _WARM_S: Final = 0.5
 _WARM_RECORDS_MAX: Final = 1000
-# For each partition, so that its files are there.
-_FIRST_RECORDS: Final = 10
 # What was acknowledged last may be read so much later.
 _READ_S: Final = 1.0
 _OUTAGE_STEP_S: Final = 0.01
@@ -121,7 +119,7 @@ def produce(options: Options) -> Options:
     queue_max = min(_QUEUE_RECORDS_MAX, max(2 * _PER_CALL, _QUEUE_BYTES_MAX // size))
     clients = options.get("clients", 1)
 
-    def produce_some(calls: int, values: list[dict[str, bytes]], seconds: float) -> int:
+    def produce_some(calls: int, seconds: float) -> int:
         """Return how many calls were made."""
         end = time.perf_counter() + seconds
         made = 0
@@ -130,29 +128,34 @@ def produce(options: Options) -> Options:
                 producer.poll(0.0005)
             index = (options.get("first", 0) + made) % partitions
             queued = producer.produce_batch(
-                options["topic"], values, partition=index, on_delivery=failures
+                options["topic"], records, partition=index, on_delivery=failures
             )
-            if queued != len(values):
-                raise SystemExit(f"librdkafka took {queued} of {len(values)} records")
+            if queued != len(records):
+                raise SystemExit(f"librdkafka took {queued} of {len(records)} records")
             made += 1
         _flush(producer, failures)
         return made
 
-    # At least one batch for each partition, so that every connection and file is there; then as
-    # much as will be queued.
-    produce_some(-(-partitions // clients), records[:_FIRST_RECORDS], inf)
     warm = min(queue_max, options["count"])
-    produce_some(-(-warm // _PER_CALL // clients), records, inf)
+    produce_some(warm_calls(warm, partitions, clients), inf)
     _touch(warm * size)
     ready_and_go()
     began, cpu = time.perf_counter(), time.process_time()
-    calls = produce_some(options["count"] // _PER_CALL, records, options.get("seconds", inf))
+    calls = produce_some(options["count"] // _PER_CALL, options.get("seconds", inf))
     return {
         "began": began,
         "ended": time.perf_counter(),
         "cpu_s": time.process_time() - cpu,
         "count": calls * _PER_CALL,
     }
+
+
+def warm_calls(queued: int, partitions: int, clients: int) -> int:
+    """Return with how many calls each of the clients warms up.
+
+    Together they queue as much as one will, and give each partition a large batch at least.
+    """
+    return -(-max(partitions, queued // _PER_CALL) // clients)
 
 
 def _touch(size_bytes: int) -> None:

@@ -65,6 +65,7 @@ class Paced:
         self.late_count = 0
         # Those that were not acknowledged yet, or not even sent.
         self.left = set[int]()
+        self._failures: Final = list[BaseException]()
 
     async def run(self, count: int) -> tuple[float, float]:
         """As in `drive_kafka.py`: a pace that is not kept is not waited for (V1)."""
@@ -83,20 +84,25 @@ class Paced:
             task = asyncio.create_task(self._send(number, due))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
+            task.add_done_callback(self._hear)
         await self._settle(tasks, end)
         ended = time.perf_counter()
         self.times_us += waited_us(self.left, start, self._step_s, ended)
         return start, ended
 
     async def _settle(self, tasks: set[asyncio.Task[None]], end: float) -> None:
-        """Wait for what was sent, until then; whatever failed is raised."""
-        if not tasks:
-            return
-        done, left = await asyncio.wait(set(tasks), timeout=max(0.0, end - time.perf_counter()))
-        for task in left:
-            task.cancel()
-        for task in done:
-            task.result()
+        """Wait for what was sent, until then; what failed, now or long before, is raised."""
+        if tasks:
+            left_s = max(0.0, end - time.perf_counter())
+            _, left = await asyncio.wait(set(tasks), timeout=left_s)
+            for task in left:
+                task.cancel()
+        if self._failures:
+            raise self._failures[0]
+
+    def _hear(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failures.append(error)
 
     async def _send(self, number: int, due: float) -> None:
         await self._jetstream.publish(self._subject, self._value, timeout=_ANSWER_S)

@@ -75,8 +75,9 @@ GOALS: Final[Sequence[Goal]] = (
          "ottla-fsync", "kafka", at_most=0.15),
     Goal("CPU seconds per GB replicated, page cache", "produce-1kb", "cpu_s_per_gb",
          "ottla-pagecache", "kafka", at_most=1.0),
-    Goal("CPU seconds per GB replicated, fsync", "produce-1kb", "cpu_s_per_gb", "ottla-fsync",
-         "kafka-flush", at_most=1.0),
+    # With all that the kernel did meanwhile: ours syncs in threads of the kernel, Kafka in its own.
+    Goal("CPU seconds per GB replicated, fsync", "produce-1kb", "cpu_s_per_gb_with_kernel",
+         "ottla-fsync", "kafka-flush", at_most=1.0),
     Goal("produce with 5,000 partitions in the cluster, of the speed with 1", "partitions-5000",
          "after_share", "ottla-pagecache", None, at_least=0.9),
 )  # fmt: skip

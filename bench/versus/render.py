@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.measure import say
+from bench.peers.table import VARIANTS
 from bench.versus.figures import Summary, ratio_of, summary_of
 from bench.versus.goals import GOALS, Judged, judged
-from bench.versus.results import Results, saturated_rounds, write_json
+from bench.versus.results import Results, fell_behind, saturated_rounds, write_json
 from bench.versus.workloads import WORKLOADS, Workload, baseline_of
 
 
@@ -66,21 +67,29 @@ def figure_rows(results: Results, row: Workload) -> list[list[str]]:
         ours = results.values(row.name, variant, row.figure)
         if not ours:
             continue
-        theirs = results.values(row.name, baseline_of(row, variant), row.figure)
-        is_itself = baseline_of(row, variant) == variant
         figure = told(summary_of(list(ours.values())))
-        ratio = "1" if is_itself else told(ratio_of(ours, theirs))
         found.append(
             [
                 row.title,
                 variant,
                 f"{figure} {row.unit}{_note(results, row.name, variant)}",
-                ratio,
+                _ratio(results, row, variant),
                 _more(results, row, variant),
                 str(len(ours)),
             ]
         )
     return found
+
+
+def _ratio(results: Results, row: Workload, variant: str) -> str:
+    baseline = baseline_of(row, variant)
+    if baseline == variant:
+        return "1"
+    # A bound divided by a figure, or by another bound, says nothing.
+    if fell_behind(results, row.name, variant, baseline):
+        return "–"
+    figures = (results.values(row.name, one, row.figure) for one in (variant, baseline))
+    return told(ratio_of(*figures))
 
 
 def _note(results: Results, workload: str, variant: str | None) -> str:
@@ -90,12 +99,17 @@ def _note(results: Results, workload: str, variant: str | None) -> str:
     return f", **saturated** in {count} of {len(results.rounds(workload, variant))}"
 
 
+# Of those that sync: it may be done by threads of the kernel, for nobody's account.
+_WITH_KERNEL = ("cpu_s_per_gb_with_kernel", "with the kernel's threads")
+# Tails are shown with their least and their most.
+_TAILS = ("p99_ms", "p999_ms", "disk_p99_ms")
 _MORE = {
     "produce": (
-        ("cpu_s_per_gb", "CPU s/GB"), ("rss_peak_mb", "MB"), ("driver_cores", "driver cores"),
+        ("cpu_s_per_gb", "CPU s/GB"), _WITH_KERNEL, ("rss_peak_mb", "MB"),
+        ("driver_cores", "driver cores"),
     ),
     "consume": (("cpu_s_per_gb", "CPU s/GB"), ("driver_cores", "driver cores")),
-    "together": (("mb_per_s", "MB/s written"), ("cpu_s_per_gb", "CPU s/GB")),
+    "together": (("mb_per_s", "MB/s written"), ("cpu_s_per_gb", "CPU s/GB"), _WITH_KERNEL),
     "pace": (
         ("p99_ms", "ms p99"),
         ("p999_ms", "ms p99.9"),
@@ -108,6 +122,7 @@ _MORE = {
     "outage": (("first_ack_after_s", "s to the first new record"),),
     "partitions": (
         ("before_mb_per_s", "MB/s before"),
+        ("warm_gb", "GB to warm up"),
         ("create_s", "s to make"),
         ("failover_s", "s to fail over"),
         ("rss_mb", "MB"),
@@ -119,9 +134,12 @@ _MORE = {
 def _more(results: Results, row: Workload, variant: str) -> str:
     cells = list[str]()
     for figure, unit in _MORE[row.kind]:
+        if figure == _WITH_KERNEL[0] and VARIANTS[variant].durability != "fsync":
+            continue
         found = summary_of(list(results.values(row.name, variant, figure).values()))
         if found is not None:
-            cells.append(f"{number(found.median)} {unit}")
+            value = told(found) if figure in _TAILS else number(found.median)
+            cells.append(f"{value} {unit}")
     return ", ".join(cells)
 
 
@@ -153,8 +171,19 @@ def quiet(results: Results) -> str:
         return "Nobody looked whether the machine was quiet."
     return (
         "Cores that were busy with neither nodes nor drivers during a turn (other programs, the "
-        f"host, the kernel's own threads): {told(summary)}."
+        f"host, the kernel's own threads): {told(summary)}.{_hurried(results)}"
     )
+
+
+def _hurried(results: Results) -> str:
+    """Say how many turns could not wait for what another cluster was still doing."""
+    count = sum(
+        one.get("is_calm") is False
+        for row in WORKLOADS.values()
+        for variant in row.variants
+        for one in results.rounds(row.name, variant).values()
+    )
+    return f" Turns that began while another cluster was not idle: {count}." if count else ""
 
 
 def minutes_table(results: Results) -> str:
@@ -243,7 +272,8 @@ def page(results: Results, plots: str = "") -> str:
             "## Where the time went",
             "What a warm-up took is in the first turn of its cluster. *load*: between the word "
             '"go" and the last answer; *drivers*: until they were ready, with what they write '
-            "first; *fill* counts what it wrote as load, too.",
+            "first; *calm*: until the other clusters were idle; *fill* counts what it wrote as "
+            "load, too.",
             minutes_table(results),
             "## Turns that failed and were not taken again",
             failures or "None.",

@@ -85,6 +85,11 @@ def saturated_rounds(results: Results, workload: str, variant: str) -> int:
     return sum(bool(one.get("is_saturated")) for one in rounds)
 
 
+def fell_behind(results: Results, workload: str, *variants: str) -> bool:
+    """Return whether one of them did not keep up in a round: such a figure is a lower bound."""
+    return any(saturated_rounds(results, workload, variant) for variant in variants)
+
+
 def write_json(path: Path, content: object) -> None:
     """Write a file that is there as a whole or not at all (K1)."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -120,6 +120,8 @@ class Run:
         if stage is None:
             return None
         figures = take(stage, row)
+        if not stage.is_calm:
+            figures["is_calm"] = False
         return {**figures, "spent_s": {what: round(s, 2) for what, s in stage.spent_s.items()}}
 
     def _warm_stage(self, variant: str) -> Stage | None:

@@ -3,7 +3,8 @@
     shared   one cluster of each peer, warmed up, for all turns that only load it
     alone    a new cluster for one turn, or for turns that share a life; with no other beside it
 
-G1  clusters that run beside the one that is measured are idle, and what they cost is told
+G1  clusters that run beside the one that is measured are idle: what they still do for an earlier
+    turn is waited for (`wait_calm`), and what they cost is told
 G2  whatever is started here is ended here
 
 Not here: what a turn does (`turns.py`).
@@ -16,7 +17,7 @@ import shutil
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +30,10 @@ from bench.peers.peer import MissingError, Peer
 from bench.peers.table import PEERS, VARIANTS, Variant
 
 _SAMPLE_S: Final = 0.1
+# A cluster is idle that takes less than this over so long. Kafka's takes up to 0.2.
+_CALM_CORES: Final = 0.25
+_CALM_LOOK_S: Final = 0.3
+_CALM_S_MAX: Final = 10.0
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 # More of it would be written back before it is used.
 _TOUCH_BYTES_MAX: Final = 2 << 30
@@ -39,6 +44,22 @@ def busy_s(stat: str) -> float:
     # user nice system idle iowait irq softirq steal; what follows is in the first two already.
     ticks = [int(word) for word in stat.split("\n", 1)[0].split()[1:9]]
     return (sum(ticks) - ticks[3] - ticks[4]) / _TICKS_PER_S
+
+
+def become_calm(
+    peers: Sequence[Peer], seconds_max: float = _CALM_S_MAX, look_s: float = _CALM_LOOK_S
+) -> bool:
+    """Wait until each of them is idle; return whether they were in the end."""
+    end = time.perf_counter() + seconds_max
+    while peers:
+        began, before = time.perf_counter(), [one.cpu_s() for one in peers]
+        time.sleep(look_s)
+        allowed_s = _CALM_CORES * (time.perf_counter() - began)
+        if all(one.cpu_s() - then < allowed_s for one, then in zip(peers, before, strict=True)):
+            return True
+        if time.perf_counter() > end:
+            return False
+    return True
 
 
 class Watch:
@@ -118,6 +139,8 @@ class Stage:
         self._topics = 0
         # Of a cluster that is given before it is started: whether an earlier turn began it.
         self.is_begun = False
+        # Whether the others were idle when the clock last began to run.
+        self.is_calm = True
         # What a turn spends its time with; over when the turn is.
         self.spent_s: Final = defaultdict[str, float](float)
 
@@ -144,6 +167,11 @@ class Stage:
     def watch(self) -> Iterator[Watch]:
         with self.lap("load"), Watch(self.peer, self._others) as watch:
             yield watch
+
+    def wait_calm(self) -> None:
+        """Wait until clusters that are not asked are done with what an earlier turn left."""
+        with self.lap("calm"):
+            self.is_calm = become_calm(self._others)
 
     def warm(self, payload_bytes: int) -> None:
         """Touch as much memory as is about to be written: it may be ten times dearer otherwise."""

@@ -43,9 +43,12 @@ def _options(stage: Stage, row: Workload, topic: str, **more: Any) -> dict[str, 
 
 def _spent(watch: Watch, payload_bytes: float, told: Sequence[Told]) -> Figures:
     drivers_cpu_s = sum(one["cpu_s"] for one in told)
+    with_kernel_s = watch.cpu_s + watch.elsewhere_cores(drivers_cpu_s) * watch.seconds
     return {
         "cpu_s": round(watch.cpu_s, 2),
         "cpu_s_per_gb": round(watch.cpu_s / (payload_bytes / 1e9), 3),
+        # A sync may run in a thread of the kernel, which is in no node's account.
+        "cpu_s_per_gb_with_kernel": round(with_kernel_s / (payload_bytes / 1e9), 3),
         "node_cores": round(watch.cpu_s / watch.seconds, 2),
         "others_cores": round(watch.others_cpu_s / watch.seconds, 3),
         "elsewhere_cores": round(watch.elsewhere_cores(drivers_cpu_s), 3),
@@ -82,6 +85,7 @@ def written(
                 }
                 drivers.add(stage.driver, "produce", _options(stage, row, topic, **more))
             drivers.wait_ready()
+        stage.wait_calm()
         stage.warm(row.payload_bytes)
         with stage.watch() as watch:
             drivers.go()
@@ -113,6 +117,7 @@ def consume(stage: Stage, row: Workload) -> Figures:
         with stage.lap("drivers"):
             drivers.add(stage.driver, "consume", options)
             drivers.wait_ready()
+        stage.wait_calm()
         if row.is_cold:
             settle(stage.peer, topic, leave=True)
         with stage.watch() as watch:
@@ -153,6 +158,7 @@ def together(stage: Stage, row: Workload) -> Figures:
             drivers.wait_ready()
             options = _options(stage, row, topic, count=row.records, from_end=True)
             drivers.add(stage.driver, "consume", options).wait_ready()
+        stage.wait_calm()
         stage.warm(row.payload_bytes)
         with stage.watch() as watch:
             drivers.go()
@@ -198,6 +204,7 @@ def _paced(stage: Stage, row: Workload, *, is_followed: bool) -> Figures:
             drivers.add(stage.driver, "pace", options).wait_ready()
             if is_followed:
                 drivers.add(stage.driver, "follow", options).wait_ready()
+        stage.wait_calm()
         with stage.watch() as watch:
             drivers.go()
             wrote, *followed = drivers.results()

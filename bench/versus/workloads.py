@@ -10,7 +10,8 @@
     start       three nodes from nothing to the first acknowledged write; then memory when idle
     outage      the leader is killed with SIGKILL under a writer that tries again soon; on the
                 cluster whose start was just measured, if it was
-    partitions  written before and after so many partitions are made; made, and failed over
+    partitions  written before and after so many partitions are made; made, and failed over; warmed
+                up before with 12 times what is measured, to one partition
     restart     a cluster with so many records is stopped and started; killed and started; every
                 round on the same data
 
@@ -224,7 +225,7 @@ def _many(partitions: int) -> Workload:
         records=_TURN_RECORDS[1024],
         partitions=partitions,
         seconds_max=300.0,
-        about_s=120.0,
+        about_s=180.0,
         # Each has three measurements before and three after.
         rounds_max=3,
     )

@@ -6,6 +6,8 @@ N2  nothing at or above the high watermark goes, nor anything of a transaction t
     the caller's limit is the last stable offset (rule 64b)
 N3  by time: the segment's newest record is older than the limit; by size: without the segment
     there would still be at least as much as the limit
+N4  a segment that compaction has emptied keeps nothing that is behind it: it goes with the first
+    that goes
 
 Not here: removing anything (`surgery.py`).
 """
@@ -53,7 +55,11 @@ def start_after_retention(
             and now_ms - segment.max_timestamp > settings.retention_ms
         )
         is_spare = settings.retention_bytes >= 0 and spare >= segment.size_bytes
-        if segment.end_offset > high_watermark or not (is_old or is_spare):
+        if segment.end_offset > high_watermark:
+            break
+        if segment.size_bytes == 0 and segment.max_timestamp == NO_TIMESTAMP:
+            continue
+        if not (is_old or is_spare):
             break
         spare -= segment.size_bytes
         start = max(start, segment.end_offset)

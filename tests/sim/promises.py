@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from ottla.proto.ids import Offset
+from ottla.proto.ids import NO_TIMESTAMP, Offset
 from ottla.proto.records.record import Record
 from ottla.replication.compaction.cleaner import CleaningJob
 from ottla.replication.inspect.verify import verify_directory
@@ -162,3 +162,37 @@ def everything_of(log: Log) -> tuple[object, ...]:
     producers = [(p.producer_id, p.epoch, list(p.batches)) for p in log.producers]
     offsets = log.start_offset, log.end_offset
     return batches_of(log), log.epochs.entries, offsets, producers
+
+
+def require_retained(
+    log: Log, model: Model, shelves: list[tuple[Offset, int]], *, now_ms: int
+) -> None:
+    """What retention has left is what looking at every batch says; nothing else is gone.
+
+    `shelves` are the segments before it: where each began, and its size.
+    """
+    settings, mark = log.settings, model.high_watermark
+    ends = [base for base, _ in shelves[1:]] + [model.end_offset]
+    was_rolled = log.active.base_offset != shelves[-1][0]
+    wanted = model.start_offset
+    for number, ((base, size), end) in enumerate(zip(shelves, ends, strict=True)):
+        if base < model.start_offset:
+            # What the model has forgotten of it may be the newest.
+            wanted = min(max(log.start_offset, wanted), end)
+            if wanted < end:
+                break
+            continue
+        held = [one.header for one in model.batches if base <= one.header.base_offset < end]
+        newest = max((header.max_timestamp for header in held), default=NO_TIMESTAMP)
+        limit = settings.retention_ms
+        is_old = limit >= 0 and newest != NO_TIMESTAMP and now_ms - newest > limit
+        rest = sum(one for _, one in shelves[number + 1 :])
+        is_spare = settings.retention_bytes >= 0 and rest >= settings.retention_bytes
+        if number == len(shelves) - 1 and not was_rolled:
+            is_due = settings.delete and size > 0 and is_old and end <= mark
+            require(not is_due, "the newest segment is rolled when all of it is too old")
+            break
+        if not settings.delete or end > mark or not (is_old or is_spare):
+            break
+        wanted = end
+    require(log.start_offset == wanted, f"retention leaves what begins at {wanted}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,9 +28,11 @@ from ottla.proto.records.header import (
 from ottla.replication.compaction import cleaner, rewrite
 from ottla.replication.log import append, recovery, surgery
 from ottla.replication.log import log as log_module
+from ottla.replication.log import manager as manager_module
 from ottla.replication.log import segment as segment_module
 from ottla.replication.log.log import Log
 from ottla.replication.log.manager import LogManager
+from ottla.replication.log.retention import start_after_retention
 from ottla.replication.log.scan import CheckedWalk
 from ottla.replication.log.segment import Note, Segment
 from ottla.replication.log.state import PartitionState
@@ -120,6 +123,30 @@ def _start_not_durable(patch: Patch) -> None:
         commit_state(log, state, more)
 
     patch.setattr(Log, "commit_state", commit)
+
+
+def _retention_forgets_a_segment(patch: Patch) -> None:
+    """N3: one segment that should go stays."""
+
+    def start_after(segments: Any, settings: Any, **how: Any) -> Offset:
+        return start_after_retention(segments[:-1] or segments, settings, **how)
+
+    patch.setattr(manager_module, "start_after_retention", start_after)
+
+
+def _retention_takes_what_is_young(patch: Patch) -> None:
+    """N3: age counts from the first record of a segment, not from its newest."""
+
+    def start_after(segments: Any, settings: Any, **how: Any) -> Offset:
+        aged = [replace(one, max_timestamp=one.max_timestamp - 50) for one in segments]
+        return start_after_retention(aged, settings, **how)
+
+    patch.setattr(manager_module, "start_after_retention", start_after)
+
+
+def _an_old_newest_segment_stays(patch: Patch) -> None:
+    """N1: the newest segment is not rolled though all of it is too old."""
+    patch.setattr(LogManager, "_roll_if_expired", lambda manager, log, now_ms: None)
 
 
 def _epoch_not_durable(patch: Patch) -> None:
@@ -314,6 +341,9 @@ BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
     ("errors", _recovery_believes_the_page_cache),
     ("appends", _recovery_is_not_synced),
     ("retains", _start_not_durable),
+    ("retains", _retention_forgets_a_segment),
+    ("retains", _retention_takes_what_is_young),
+    ("retains", _an_old_newest_segment_stays),
     ("truncates", _epoch_not_durable),
     ("compacts", _swap_without_intent),
     ("compacts", _cleaned_segment_not_synced),

@@ -48,6 +48,7 @@ from tests.sim.promises import (
     none_of,
     records_between,
     require,
+    require_retained,
     rewritten_to,
 )
 from tests.sim.scenarios import Scenario
@@ -251,12 +252,19 @@ class World:
             after = before.copy()
             after.start_offset = max(before.start_offset, min(base, before.high_watermark))
             candidates.append(after)
-        self._do(lambda: self.manager.retain(now_ms=self.now_ms), candidates, self._after_retain)
+        shelves = [(segment.base_offset, segment.size) for segment in self.log.segments]
+        self._do(
+            lambda: self.manager.retain(now_ms=self.now_ms),
+            candidates,
+            lambda: self._after_retain(before, shelves),
+        )
 
-    def _after_retain(self) -> None:
+    def _after_retain(self, before: Model, shelves: list[tuple[Offset, int]]) -> None:
         require(
             self.log.start_offset <= self.model.high_watermark, "retention stays below the mark"
         )
+        if not self.model.is_compacted:
+            require_retained(self.log, before, shelves, now_ms=self.now_ms)
         self.model.start_offset = self.log.start_offset
         purge(self.log, now_ms=self.now_ms)
 

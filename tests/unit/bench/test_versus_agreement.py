@@ -63,6 +63,30 @@ def test_what_is_near_does_not_count_as_agreeing(one: Results, other: Results) -
     assert "**near**" in text
 
 
+def test_what_is_saturated_is_told_and_not_counted(one: Results, other: Results) -> None:
+    for run, is_behind in ((one, False), (other, True)):
+        for variant, p50_ms in (("kafka-flush", 900.0), ("ottla-fsync", 2.0)):
+            figures = {"p50_ms": p50_ms, "is_saturated": is_behind and variant == "kafka-flush"}
+            run.keep("ack-1000", variant, 1, figures)
+    text = compared(one, other)
+    assert "1 of 1 figures agree (0 differ, 1 saturated and not counted)" in text
+    assert "0 of 0 ratios to Kafka agree (0 differ, 1 saturated and not counted)" in text
+    assert "| 900 (once) | 900 (once) | saturated |  |  |  |" in text
+    assert "| 2.00 (once) | 2.00 (once) | agree | – | – | saturated |" in text
+    assert "## What does not agree\n\nNothing." in text
+
+
+def test_a_goal_with_a_saturated_figure_is_not_counted(one: Results, other: Results) -> None:
+    for run in (one, other):
+        run.keep("ack-1000", "ottla-fsync", 1, {"p99_ms": 9.0})
+        run.keep("ack-1000", "nats-sync", 1, {"p99_ms": 900.0, "is_saturated": True})
+    text = compared(one, other)
+    assert (
+        "1 of 1 goals agree (0 differ, 1 saturated and not counted), "
+        "and 2 of 2 goals have the same verdict" in text
+    )
+
+
 def test_goals_are_told_with_the_verdicts_of_both_runs(one: Results, other: Results) -> None:
     for run, ours in ((one, 210.0), (other, 190.0)):
         _keep(run, "kafka", 100.0)

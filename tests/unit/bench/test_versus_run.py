@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +16,11 @@ from bench.peers.peer import Peer
 from bench.peers.table import VARIANTS
 from bench.versus.ending import end_tidily
 from bench.versus.order import Turn
-from bench.versus.results import Results
+from bench.versus.results import Figures, Results
 from bench.versus.run import Plan, Run
-from bench.versus.stage import Clusters, Stage, Watch, busy_s
+from bench.versus.stage import Clusters, Stage, Watch, become_calm, busy_s
+from bench.versus.turns import _spent
+from bench.versus.warming import warm_up
 from bench.versus.workloads import chosen
 
 # Beyond what Linux gives.
@@ -53,6 +56,18 @@ class FakePeer(Peer):
 
     def data_dir(self, node: int) -> Path:
         return self.directory / str(node)
+
+
+class BusyPeer(FakePeer):
+    """A system that takes a whole core until it has taken so much."""
+
+    def __init__(self, directory: Path, left_s: float) -> None:
+        super().__init__(directory)
+        self._began = time.perf_counter()
+        self._left_s = left_s
+
+    def cpu_s(self) -> float:
+        return min(time.perf_counter() - self._began, self._left_s)
 
 
 class FailingClusters(Clusters):
@@ -191,6 +206,49 @@ def test_what_is_spent_elsewhere_is_what_nobody_of_us_spent(tmp_path: Path) -> N
     assert watch.elsewhere_cores(drivers_cpu_s=4.0) == pytest.approx(0.2)
     # Clocks of the kernel tick a hundred times a second.
     assert watch.elsewhere_cores(drivers_cpu_s=6.1) == 0.0
+
+
+def test_with_the_kernel_is_with_all_that_nobody_else_spent(tmp_path: Path) -> None:
+    watch = Watch(FakePeer(tmp_path), [])
+    watch.seconds, watch.busy_s, watch.cpu_s = 2.0, 4.0, 2.4
+    figures = _spent(watch, 0.5e9, [{"cpu_s": 1.0}])
+    assert figures["cpu_s_per_gb"] == pytest.approx(4.8)
+    assert figures["cpu_s_per_gb_with_kernel"] == pytest.approx(6.0)
+
+
+def test_others_are_waited_for_until_they_are_idle(tmp_path: Path) -> None:
+    busy, idle = BusyPeer(tmp_path, left_s=0.05), BusyPeer(tmp_path, left_s=0.0)
+    began = time.perf_counter()
+    assert become_calm([idle, busy], look_s=0.02)
+    assert time.perf_counter() - began > 0.05
+    assert become_calm([])
+
+
+def test_who_does_not_become_idle_is_told(tmp_path: Path) -> None:
+    assert not become_calm([BusyPeer(tmp_path, left_s=60)], seconds_max=0.03, look_s=0.01)
+    clusters = FailingClusters(tmp_path, None)
+    stage = Stage(VARIANTS["kafka"], FakePeer(tmp_path), [])
+    stage.is_calm = False
+    run = Run(_plan("start"), Results(tmp_path / "run"), clusters)
+    (row,) = chosen(["start:kafka"])
+    taken = run._taken(lambda *_: {"first_ack_s": 9.0}, stage, row)
+    assert taken == {"first_ack_s": 9.0, "is_calm": False, "spent_s": {}}
+
+
+def test_a_slow_cluster_is_warmed_up_with_as_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*_: object) -> Figures:
+        return {"mb_per_s": 50.0, "seconds": 2.0}
+
+    def nothing(*_: object) -> Figures:
+        return {}
+
+    monkeypatch.setattr("bench.versus.warming.produce", slow)
+    for name in ("consume", "pace"):
+        monkeypatch.setattr(f"bench.versus.warming.{name}", nothing)
+    stage = Stage(VARIANTS["kafka"], FakePeer(tmp_path), [])
+    assert warm_up(stage, 0.25)["curve"] == [[0.1, 50.0], [0.2, 50.0], [0.3, 50.0]]
 
 
 def test_a_node_that_is_gone_does_not_hide_why_the_turn_failed(tmp_path: Path) -> None:

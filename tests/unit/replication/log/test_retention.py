@@ -83,6 +83,41 @@ def test_n2_nothing_at_or_above_the_high_watermark_goes(high_watermark: int, sta
     assert start_of(segments, retention_ms=0, high_watermark=high_watermark) == start
 
 
+@pytest.mark.parametrize(
+    ("sizes", "high_watermark", "start"),
+    [
+        ((0, 0, 100, 100), 40, 30),
+        ((0, 0, 100, 100), 29, 0),
+        ((100, 0, 0, 100), 40, 10),  # nothing behind them goes
+        ((0, 0), 40, 0),
+        ((100, 0, 100, 100), 40, 30),
+    ],
+)
+def test_n4_segments_that_compaction_has_emptied_keep_nothing(
+    sizes: tuple[int, ...], high_watermark: int, start: int
+) -> None:
+    segments = [
+        SegmentFacts(
+            Offset(number * 10),
+            Offset(number * 10 + 10),
+            size,
+            NO_TIMESTAMP if size == 0 else NOW_MS - HOUR_MS,
+        )
+        for number, size in enumerate(sizes)
+    ]
+    assert start_of(segments, retention_ms=0, high_watermark=high_watermark) == start
+
+
+def test_n4_by_size_too_they_go_with_the_first_that_goes() -> None:
+    sizes = (0, 100, 0, 100, 100)
+    segments = [
+        SegmentFacts(Offset(n * 10), Offset(n * 10 + 10), size, NOW_MS if size else NO_TIMESTAMP)
+        for n, size in enumerate(sizes)
+    ]
+    assert start_of(segments, retention_bytes=200) == 20
+    assert start_of(segments, retention_bytes=201) == 0
+
+
 def test_a_log_without_the_delete_policy_is_kept_for_ever() -> None:
     assert start_of(segments_of(HOUR_MS, 0), delete=False, retention_ms=0, retention_bytes=0) == 0
 
@@ -187,3 +222,30 @@ def test_silent_producers_are_forgotten_with_retention() -> None:
     assert log.producers.get(5) is not None
     manager.retain(now_ms=NOW_MS + HOUR_MS + 1)
     assert log.producers.get(5) is None
+
+
+@pytest.mark.parametrize(("delete", "left"), [(True, [5]), (False, [3, 4, 5])])
+def test_a_log_of_both_policies_loses_what_is_too_old_even_the_last_of_its_key(
+    delete: bool, left: list[int]
+) -> None:
+    files = MemoryFiles()
+    files.make_dir("/data")
+    settings = small_settings(
+        compact=True, delete=delete, retention_ms=2 * HOUR_MS, min_cleanable_dirty_ratio=0.0
+    )
+    manager = LogManager(files, MemoryStateStore(), "/data", lambda topic: settings)
+    manager.open(now_ms=NOW_MS)
+    log = manager.create(TopicPartition("t", 0))
+    log.assign_epoch(LeaderEpoch(0))
+    for hour in range(6):
+        now_ms = NOW_MS + hour * HOUR_MS
+        append(log, (b"%d" % (hour % 2), b"x" * 300), timestamps=[now_ms], now_ms=now_ms)
+    log.advance_high_watermark(log.end_offset)
+    # What is behind the recovery point is not cleaned.
+    manager.checkpoint()
+    now_ms = NOW_MS + 6 * HOUR_MS + HOUR_MS // 2
+    manager.clean(now_ms=now_ms)
+    # Of each key the last one that is no longer in the newest segment, and that segment.
+    assert [record.offset for record in records_of(log)] == [3, 4, 5]
+    manager.retain(now_ms=now_ms)
+    assert [record.offset for record in records_of(log)] == left
