@@ -172,6 +172,10 @@ def require_retained(
     `shelves` are the segments before it: where each began, and its size.
     """
     settings, mark = log.settings, model.high_watermark
+    require(log.start_offset <= mark, "retention stays below the mark")
+    if model.is_compacted:
+        # Batches were made anew, and their segments with them.
+        return
     ends = [base for base, _ in shelves[1:]] + [model.end_offset]
     was_rolled = log.active.base_offset != shelves[-1][0]
     wanted = model.start_offset

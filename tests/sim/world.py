@@ -253,20 +253,13 @@ class World:
             after.start_offset = max(before.start_offset, min(base, before.high_watermark))
             candidates.append(after)
         shelves = [(segment.base_offset, segment.size) for segment in self.log.segments]
-        self._do(
-            lambda: self.manager.retain(now_ms=self.now_ms),
-            candidates,
-            lambda: self._after_retain(before, shelves),
-        )
 
-    def _after_retain(self, before: Model, shelves: list[tuple[Offset, int]]) -> None:
-        require(
-            self.log.start_offset <= self.model.high_watermark, "retention stays below the mark"
-        )
-        if not self.model.is_compacted:
+        def judge() -> None:
             require_retained(self.log, before, shelves, now_ms=self.now_ms)
-        self.model.start_offset = self.log.start_offset
-        purge(self.log, now_ms=self.now_ms)
+            self.model.start_offset = self.log.start_offset
+            purge(self.log, now_ms=self.now_ms)
+
+        self._do(lambda: self.manager.retain(now_ms=self.now_ms), candidates, judge)
 
     def op_clean(self) -> None:
         keys_max = self.dice.choice((3, 1000))
