@@ -1,7 +1,8 @@
 """A driver process with librdkafka, for every peer that speaks the Kafka protocol.
 
     python -m bench.versus.drive_kafka produce '{"to": …}'    as fast as it goes
-    … consume    from the start, or from the end (`from_end`), so many records
+    … consume    from the start, or from the end (`from_end`), so many records; `ahead`: when all
+                 of them were fetched before, so that only the driver itself is measured
     … pace       one record due every 1/rate s, each a request of its own
     … follow     reads at the tail what `pace` writes, and takes the time of each
     … outage     one record every 10 ms until some came through after a node was killed
@@ -23,12 +24,14 @@ from __future__ import annotations
 
 import gc
 import json
+import resource
 import struct
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
 from math import inf
+from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -52,6 +55,8 @@ _QUEUE_BYTES_MAX: Final = 32 << 20
 _QUEUE_RECORDS_MAX: Final = 100_000
 _QUIET_S_MAX: Final = 60.0
 _POLL_S: Final = 0.1
+# Who asks all the time, and has got nothing for so long, has all there is.
+_STILL_S: Final = 0.5
 _LATE_S: Final = 0.002
 _DUE: Final = struct.Struct(">d")
 _WARM_S: Final = 0.5
@@ -207,10 +212,31 @@ def _read(consumer: Consumer, count: int, take: Callable[[Message], None] | None
         count -= len(records)
 
 
+def _wait_fetched(size_bytes: int) -> None:
+    """Wait until this process has grown by that, and grows no more: librdkafka has all of it."""
+    before = largest = _resident()
+    grew_at = began = time.monotonic()
+    while largest - before < size_bytes or time.monotonic() - grew_at < _STILL_S:
+        now = time.monotonic()
+        if now - began > _QUIET_S_MAX:
+            raise SystemExit(f"{size_bytes} bytes were not fetched in {_QUIET_S_MAX:.0f} s")
+        if (resident := _resident()) > largest:
+            largest, grew_at = resident, now
+        time.sleep(_POLL_S)
+
+
+def _resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
 def consume(options: Options) -> Options:
     """Read `count` records: from the start, or those that come after the beginning."""
-    consumer = _consumer(options)
     count = options["count"]
+    ahead_bytes = count * options["size"] if options.get("ahead") else 0
+    # Half as much again for what it keeps of each record beside its bytes.
+    queue = {"queued.max.messages.kbytes": ahead_bytes * 3 // 2 >> 10} if ahead_bytes else {}
+    consumer = _consumer(options, **queue)
     starts = [
         TopicPartition(options["topic"], index, OFFSET_BEGINNING)
         for index in range(options["partitions"])
@@ -222,9 +248,12 @@ def consume(options: Options) -> Options:
         consumer.assign(starts)
         _read(consumer, warm)
         consumer.unassign()
+    if ahead_bytes:
+        consumer.assign(starts)
+        _wait_fetched(ahead_bytes)
     ready_and_go()
     began, cpu = time.perf_counter(), time.process_time()
-    if not options.get("from_end"):
+    if not options.get("from_end") and not ahead_bytes:
         consumer.assign(starts)
     _read(consumer, count)
     told = {

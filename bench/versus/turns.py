@@ -115,7 +115,7 @@ def consume(stage: Stage, row: Workload) -> Figures:
     options = _options(stage, row, topic, count=row.records, warm_count=row.warm_records)
     with Drivers(row.seconds_max) as drivers:
         with stage.lap("drivers"):
-            drivers.add(stage.driver, "consume", options)
+            drivers.add(stage.driver, "consume", {**options, "ahead": row.is_ahead})
             drivers.wait_ready()
         stage.wait_calm()
         if row.is_cold:

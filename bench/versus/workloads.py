@@ -3,7 +3,7 @@
     kind        one turn
     produce     `records` written as fast as it goes, by `clients` processes; then the topic goes
     consume     `records` that were written once, read from the start; cold: not from the page
-                cache; warm: just read once
+                cache; warm: just read once; ahead: when the driver had fetched all of them before
     together    written and read at the same time, at the tail
     pace        single records, one due every 1/rate s: time to the acknowledgement
     flow        the same, and time until a reader at the tail has each
@@ -75,6 +75,8 @@ class Workload:
     codec: str = "none"
     rate: int = 0
     is_cold: bool = False
+    # Read when all is in the driver already: what the driver itself can do, beside the others.
+    is_ahead: bool = False
     # Of an outage: the leader is also the active controller.
     is_controller: bool = False
     seconds_max: float = 120.0
@@ -104,7 +106,8 @@ class Workload:
     @property
     def warm_records(self) -> int:
         """Return how many are read before the clock starts: all, unless it should be cold."""
-        return min(_WARM_RECORDS, self.records) if self.is_cold else self.records
+        is_few = self.is_cold or self.is_ahead
+        return min(_WARM_RECORDS, self.records) if is_few else self.records
 
     def part(self, share: float) -> Workload:
         """Return the same with fewer records and partitions: to see that it works, and no more."""
@@ -246,6 +249,7 @@ _ROWS: Final[Sequence[Workload]] = (
     _produce(partitions=100, clients=8),
     _consume("consume-warm", "consume 1 KB from the start, page cache warm"),
     _consume("consume-cold", "consume 1 KB from the start, page cache cold", is_cold=True),
+    _consume("consume-driver", "the driver alone: 1 KB that it had fetched before", is_ahead=True),
     Workload(
         "together",
         "together",
