@@ -166,12 +166,12 @@ bench: bench-install ## Ottla beside Apache Kafka and NATS, the whole table, int
 	$(BIN)/python -m bench.versus run --out docs/benchmarks $(OPTIONS)
 
 .PHONY: bench-twice
-bench-twice: bench-install ## the whole table twice, about 45 min each, and whether the two agree
+bench-twice: bench-install ## the whole table twice, about 50 min each, and whether the two agree
 	$(BIN)/python -m bench.versus twice --out docs/benchmarks $(OPTIONS)
 
 .PHONY: bench-quick
 bench-quick: bench-install ## a few minutes of it, into target/bench/quick
-	$(BIN)/python -m bench.versus run --run quick --fresh --only quick --rounds 2 --warm-gb 0.5 --out target/bench/quick-page $(OPTIONS)
+	$(BIN)/python -m bench.versus run --run quick --fresh --only quick --rounds 2 --warm-gb 0.5 --uncounted 0 --out target/bench/quick-page $(OPTIONS)
 
 .PHONY: profile
 profile: bench-install ## flame graphs of each node under load, into target/profile: make profile [OPTIONS="--only ack-1000 --variant ottla-fsync"]

@@ -11,8 +11,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from bench.peers.peer import NODES, PeerError, wait_until
 from ottla.clients.connection import Connection
@@ -53,7 +59,11 @@ def spread(partitions: int, first: int = 1) -> list[list[int]]:
 def create(
     bootstrap: str, topic: str, assignment: Sequence[Sequence[int]], configs: Mapping[str, str]
 ) -> float:
-    """Make a topic, wait until every copy is in sync, and return how long that took."""
+    """Make a topic, wait until it can be used, and return how long that took.
+
+    Every copy is in sync, and every leader says where its partition ends: a controller may list
+    copies as in sync that no broker has made yet.
+    """
     admin = admin_to(bootstrap)
     start = time.perf_counter()
     row = NewTopic(
@@ -66,6 +76,7 @@ def create(
         topic
     ].result(_DO_S_MAX)
     _wait_in_sync(admin, topic, len(assignment))
+    wait_until(lambda: is_served(admin, topic, len(assignment)), _SETTLE_S_MAX, f"{topic} served")
     return time.perf_counter() - start
 
 
@@ -117,6 +128,18 @@ def in_sync(admin: AdminClient, topic: str, partitions: int) -> int:
         return 0
     led = [one for one in found.values() if one.leader >= 0 and one.error is None]
     return sum(len(one.isrs) for one in led) if len(led) == partitions else 0
+
+
+def is_served(admin: AdminClient, topic: str, partitions: int) -> bool:
+    """Return whether the leader of each partition says where it ends."""
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # confluent's
+    wanted = {TopicPartition(topic, at): latest for at in range(partitions)}
+    try:
+        for found in admin.list_offsets(wanted, request_timeout=_DO_S_MAX).values():
+            found.result(_DO_S_MAX)
+    except KafkaException:
+        return False
+    return True
 
 
 def leaders(admin: AdminClient, topics: Sequence[str]) -> list[int]:

@@ -21,7 +21,8 @@ import argparse
 import shutil
 import subprocess
 import sys
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +33,7 @@ from bench.node_servers import TOP
 from bench.peers.table import VARIANTS
 from bench.versus.agreement import agreement_page
 from bench.versus.ending import end_tidily
-from bench.versus.render import render
+from bench.versus.render import figure_table, goal_table, render
 from bench.versus.results import Results
 from bench.versus.run import Plan, Run
 from bench.versus.stage import Clusters
@@ -71,11 +72,19 @@ def _facts(results: Results, clusters: Clusters, directory: str, began_at: str) 
     return {
         "machine": before.get("machine") or machine_of(directory).facts(),
         "commits": sorted({*before.get("commits", []), began_at, _commit()}),
-        "client": f"confluent-kafka {version('confluent-kafka')}",
+        "client": ", ".join(_clients()),
         "peers": peers,
         "missing": clusters.missing,
         "commands": list(dict.fromkeys(commands)),
     }
+
+
+def _clients() -> list[str]:
+    found = list[str]()
+    for name in ("confluent-kafka", "nats-py"):
+        with suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    return found
 
 
 def put_aside(folder: Path) -> None:
@@ -94,6 +103,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         rounds=options.rounds,
         variants=options.variant,
         warm_gb=options.warm_gb,
+        uncounted=options.uncounted,
         budget_s=None if options.minutes is None else options.minutes * 60,
     )
 
@@ -101,8 +111,10 @@ def _plan(options: argparse.Namespace) -> Plan:
 def run(options: argparse.Namespace) -> None:
     results = Results(_RUNS / options.run)
     is_complete = _taken(options, _plan(options), results)
-    if options.out is not None:
-        render(results, Path(options.out))
+    _print_tables(results)
+    folder = _page_folder(options, is_complete=is_complete)
+    if folder is not None:
+        render(results, folder)
     if not is_complete:
         sys.exit(3)
 
@@ -116,12 +128,31 @@ def twice(options: argparse.Namespace) -> None:
             if results.folder.exists():
                 put_aside(results.folder)
     is_complete = all(_taken(options, plan, results, is_renewed=False) for results in runs)
-    folder = Path(options.out) if options.out is not None else None
+    _print_tables(runs[0])
+    folder = _page_folder(options, is_complete=is_complete)
     if folder is not None:
         render(runs[0], folder)
+        render(runs[1], folder / "other", has_plots=False)
     _show_agreement(runs[0], runs[1], folder)
     if not is_complete:
         sys.exit(3)
+
+
+def _print_tables(results: Results) -> None:
+    print(f"\n{goal_table(results)}\n\n{figure_table(results)}\n", flush=True)
+
+
+def _page_folder(options: argparse.Namespace, *, is_complete: bool) -> Path | None:
+    """Return where the page goes: a part of the table does not replace the published one."""
+    if options.out is None:
+        return None
+    folder = Path(options.out)
+    is_part = options.only or options.variant or not is_complete
+    if not is_part or folder.resolve() != DOCS:
+        return folder
+    aside = _RUNS / f"{options.run}-page"
+    say(f"this is a part of the table: its page goes to {aside}, and {folder.name} stays as it is")
+    return aside
 
 
 def _taken(
@@ -216,6 +247,9 @@ def _add_run(runs: argparse.ArgumentParser) -> None:
     runs.add_argument("--minutes", type=float, help="begin no turn that would take longer")
     runs.add_argument("--warm-gb", type=float, default=3.0)
     runs.add_argument("--no-limit", dest="limit", action="store_false")
+    runs.add_argument(
+        "--uncounted", type=int, default=2, help="rounds of what goes as fast as it can, before"
+    )
     runs.add_argument(
         "--part", type=float, default=1.0, help="of the records, to see that it works: 0.02"
     )

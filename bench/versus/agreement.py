@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from bench.versus.cells import markdown, told
+from bench.versus.details import DETAILS, Detail, detail_values
 from bench.versus.figures import Summary, agree, ratio_of, summary_of
 from bench.versus.goals import GOALS, judged
-from bench.versus.render import markdown, told
 from bench.versus.results import Results, fell_behind
 from bench.versus.workloads import WORKLOADS, Workload, baseline_of
 
@@ -88,7 +89,7 @@ def _figure(results: Results, row: Workload, variant: str) -> Summary | None:
 
 def _ratio(results: Results, row: Workload, variant: str) -> Summary | None:
     baseline = baseline_of(row, variant)
-    if baseline == variant:
+    if baseline == variant or not row.is_compared:
         return None
     figures = (results.values(row.name, one, row.figure) for one in (variant, baseline))
     return ratio_of(*figures)
@@ -108,6 +109,28 @@ def _counted(what: str, pairs: Sequence[Pair]) -> str:
         f"{count['agree']} of {len(pairs) - count['saturated']} {what} agree "
         f"({near}{count['differ']} differ{saturated})"
     )
+
+
+def _detail_rows(runs: Sequence[Results]) -> tuple[list[list[str]], list[Pair]]:
+    """Return what else both runs measured."""
+    rows, pairs = list[list[str]](), list[Pair]()
+    for row in WORKLOADS.values():
+        for variant in row.variants:
+            for detail in DETAILS[row.kind]:
+                both = [_detail(run, row, variant, detail) for run in runs]
+                pair = _paired(
+                    f"{row.name} {variant}, {detail.unit}",
+                    both,
+                    is_saturated=_behind(runs, row.name, variant),
+                )
+                if pair is not None:
+                    pairs.append(pair)
+                    rows.append([row.name, variant, detail.unit, *pair.cells])
+    return rows, pairs
+
+
+def _detail(results: Results, row: Workload, variant: str, detail: Detail) -> Summary | None:
+    return summary_of(list(detail_values(results, row, variant, detail).values()))
 
 
 def _goal_rows(one: Results, other: Results) -> tuple[list[list[str]], list[Pair], int]:
@@ -157,12 +180,14 @@ def compared(one: Results, other: Results) -> str:
             ratios += [ratio] if ratio else []
             rows.append([row.name, variant, row.unit, *figure.cells, *_ratio_cells(ratio)])
     goal_rows, goals, same = _goal_rows(one, other)
+    detail_rows, details = _detail_rows(runs)
     apart = [pair for pair in (*figures, *ratios) if pair.verdict in ("near", "differ")]
     return "\n\n".join(
         [
             f"**{_counted('figures', figures)}; {_counted('ratios to Kafka', ratios)}; "
             f"{_counted('goals', goals)}, and {same} of {len(goals)} goals have the same verdict "
-            "in both.**" + (f" Only one run has {single} further figures." if single else ""),
+            f"in both. Of what else was measured, {_counted('figures', details)}.**"
+            + (f" Only one run has {single} further figures." if single else ""),
             _RULE,
             "## Goals",
             markdown(["figure", "goal", "one", "other", "", "verdict"], goal_rows),
@@ -172,6 +197,8 @@ def compared(one: Results, other: Results) -> str:
             markdown(
                 ["workload", "peer", "unit", "one", "other", "", "ratio: one", "other", ""], rows
             ),
+            "## What else was measured",
+            markdown(["workload", "peer", "figure", "one", "other", ""], detail_rows),
         ]
     )
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.peers.table import VARIANTS
+from bench.versus.cells import number
 from bench.versus.figures import ratio_of
-from bench.versus.render import number
 from bench.versus.results import Results, fell_behind
 from bench.versus.workloads import WORKLOADS, baseline_of
 
@@ -40,7 +40,7 @@ def bars(results: Results) -> list[Bar]:
     found = list[Bar]()
     for row in WORKLOADS.values():
         for variant in ("ottla-pagecache", "ottla-fsync"):
-            if variant not in row.variants:
+            if variant not in row.variants or not row.is_compared:
                 continue
             baseline = baseline_of(row, variant)
             if fell_behind(results, row.name, variant, baseline):

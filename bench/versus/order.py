@@ -4,10 +4,14 @@
     round 2    row a: kafka ottla    row b: kafka ottla    …     backwards, so that nobody always
     …                                                            comes after the same one
 
+    round 0, -1, …                   as many uncounted rounds before, if any are wanted
+
 O1  all variants of a row are measured a few seconds apart, round by round
 O2  rows that share clusters come before those that need the machine for one cluster
 O3  a row that follows another is taken right after it, on its cluster; rounds of a row that lasts
     are taken one after another, on one cluster, after all others
+O4  whatever goes as fast as it can is taken before it counts: a JVM gets faster for many gigabytes,
+    and on each way that bytes take. Taken anew with each new cluster, of what is left
 
 Not here: taking them (`run.py`).
 """
@@ -26,8 +30,12 @@ class Turn:
 
     row: Workload
     variant: str
-    # Counted from 1.
+    # From 1; one that is not counted has 0 or less.
     number: int
+
+    @property
+    def is_counted(self) -> bool:
+        return self.number > 0
 
     @property
     def life(self) -> str:
@@ -37,7 +45,8 @@ class Turn:
         return f"{self.row.follows or self.row.name} {self.number}"
 
     def __str__(self) -> str:
-        return f"{self.row.name} {self.variant} round {self.number}"
+        which = f"round {self.number}" if self.is_counted else "before it counts"
+        return f"{self.row.name} {self.variant} {which}"
 
 
 def turns_of(
@@ -45,6 +54,7 @@ def turns_of(
     rounds: int,
     is_wanted: Callable[[str], bool],
     is_done: Callable[[Turn], bool],
+    uncounted: int = 0,
 ) -> list[Turn]:
     """Return the turns that are left, in their order."""
     shared = [row for row in rows if not row.is_alone]
@@ -58,7 +68,10 @@ def turns_of(
     for row in (row for row in rows if row.is_lasting):
         numbers = range(1, min(rounds, row.rounds_max) + 1)
         found += [Turn(row, one, at) for one in row.variants if is_wanted(one) for at in numbers]
-    return [turn for turn in found if not is_done(turn)]
+    left = [turn for turn in found if not is_done(turn)]
+    fast = [row for row in rows if row.is_fast and row in {turn.row for turn in left}]
+    numbers = range(1 - uncounted, 1)
+    return [turn for at in numbers for turn in _round(fast, at, is_wanted)] + left
 
 
 def _round(

@@ -5,8 +5,10 @@
 
 py-spy looks at three nodes from outside, a hundred times a second, while the workload is repeated.
 Each workload is taken twice: once for the graphs (`NAME-node-N.svg`), once for the table of
-functions (`NAME.md`), which shows shares of samples in which a thread had something to do: waiting
-is not counted. Node 1 leads every partition of a workload with one partition.
+functions (`NAME.md`), which shows shares of samples in which a thread had something to do: py-spy
+takes a thread that waits in C for a busy one: samples that end in one of `_WAITS` are left out of
+the table, and are still in the graph. Node 1 leads every partition of a workload with one. py-spy
+needs the right to look into other processes: root, or `kernel.yama.ptrace_scope=0`.
 
 Not here: time below Python, by function of C: `bench/replication_profile.py` asks `perf`.
 """
@@ -28,8 +30,8 @@ from typing import Final, Literal
 from bench.measure import say, workspace
 from bench.node_servers import TOP
 from bench.peers.peer import PeerError
+from bench.versus.cells import markdown
 from bench.versus.ending import end_tidily
-from bench.versus.render import markdown
 from bench.versus.results import Figures
 from bench.versus.stage import Clusters, Stage
 from bench.versus.turns import LOADS
@@ -42,6 +44,15 @@ _HZ: Final = 100
 _ROWS: Final = 25
 _SPY_S_MAX: Final = 30.0
 _TURNS_MAX: Final = 40
+# Where a thread waits, in C, for what others give it: the pool's workers, gRPC's and the selector.
+_WAITS: Final = frozenset(
+    {
+        "_worker (concurrent/futures/thread.py)",
+        "Condition.wait (threading.py)",
+        "EpollSelector.select (selectors.py)",
+        "Thread.run (threading.py)",
+    }
+)
 _PATH: Final = re.compile(r"[^\s(]*/(?=ottla/|site-packages/|python3\.\d+/)")
 
 
@@ -65,6 +76,8 @@ def shares(stacks: Iterable[str]) -> tuple[Counter[str], Counter[str], int]:
             continue
         count = int(count_text)
         names = [_function(part) for part in text.split(";")]
+        if names[-1] in _WAITS:
+            continue
         alone[names[-1]] += count
         for name in set(names):
             below[name] += count

@@ -1,44 +1,23 @@
 """Results as a page: the goals, the table of ratios, and what they were measured on.
 
 Not here: two runs side by side (`agreement.py`), plots (`plots.py`), medians and ratios
-(`figures.py`).
+(`figures.py`), what stands behind the figure of a row (`details.py`).
 """
 
 from __future__ import annotations
 
 import importlib.util
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.measure import say
-from bench.peers.table import VARIANTS
-from bench.versus.figures import Summary, ratio_of, summary_of
+from bench.versus.cells import markdown, number, told
+from bench.versus.details import detail_table, round_table
+from bench.versus.figures import ratio_of, summary_of
 from bench.versus.goals import GOALS, Judged, judged
 from bench.versus.results import Results, fell_behind, saturated_rounds, write_json
 from bench.versus.workloads import WORKLOADS, Workload, baseline_of
-
-
-def number(value: float) -> str:
-    """Return a figure with three digits that count."""
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
-
-
-def told(summary: Summary | None) -> str:
-    """Return the median, and the least and the most in brackets."""
-    if summary is None:
-        return "–"
-    if summary.rounds == 1:
-        return f"{number(summary.median)} (once)"
-    return f"{number(summary.median)} ({number(summary.least)}–{number(summary.most)})"
-
-
-def markdown(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [heading, ["---"] * len(heading), *rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in lines)
 
 
 def goal_table(results: Results) -> str:
@@ -74,7 +53,6 @@ def figure_rows(results: Results, row: Workload) -> list[list[str]]:
                 variant,
                 f"{figure} {row.unit}{_note(results, row.name, variant)}",
                 _ratio(results, row, variant),
-                _more(results, row, variant),
                 str(len(ours)),
             ]
         )
@@ -85,6 +63,8 @@ def _ratio(results: Results, row: Workload, variant: str) -> str:
     baseline = baseline_of(row, variant)
     if baseline == variant:
         return "1"
+    if not row.is_compared:
+        return ""
     # A bound divided by a figure, or by another bound, says nothing.
     if fell_behind(results, row.name, variant, baseline):
         return "–"
@@ -99,53 +79,9 @@ def _note(results: Results, workload: str, variant: str | None) -> str:
     return f", **saturated** in {count} of {len(results.rounds(workload, variant))}"
 
 
-# Of those that sync: it may be done by threads of the kernel, for nobody's account.
-_WITH_KERNEL = ("cpu_s_per_gb_with_kernel", "with the kernel's threads")
-# Tails are shown with their least and their most.
-_TAILS = ("p99_ms", "p999_ms", "disk_p99_ms")
-_MORE = {
-    "produce": (
-        ("cpu_s_per_gb", "CPU s/GB"), _WITH_KERNEL, ("rss_peak_mb", "MB"),
-        ("driver_cores", "driver cores"),
-    ),
-    "consume": (("cpu_s_per_gb", "CPU s/GB"), ("driver_cores", "driver cores")),
-    "together": (("mb_per_s", "MB/s written"), ("cpu_s_per_gb", "CPU s/GB"), _WITH_KERNEL),
-    "pace": (
-        ("p99_ms", "ms p99"),
-        ("p999_ms", "ms p99.9"),
-        ("cpu_us_per_record", "µs CPU each"),
-        ("disk_p50_ms", "ms p50 of the disk alone"),
-        ("disk_p99_ms", "ms p99 of the disk alone"),
-    ),
-    "flow": (("p99_ms", "ms p99"), ("p999_ms", "ms p99.9"), ("ack_p50_ms", "ms p50 of the ack")),
-    "start": (("rss_idle_mb", "MB idle"), ("idle_cores", "cores idle"), ("start_cpu_s", "CPU s")),
-    "outage": (("first_ack_after_s", "s to the first new record"),),
-    "partitions": (
-        ("before_mb_per_s", "MB/s before"),
-        ("warm_gb", "GB to warm up"),
-        ("create_s", "s to make"),
-        ("failover_s", "s to fail over"),
-        ("rss_mb", "MB"),
-    ),
-    "restart": (("stopped_s", "s after a stop"), ("stop_s", "s to stop")),
-}  # fmt: skip
-
-
-def _more(results: Results, row: Workload, variant: str) -> str:
-    cells = list[str]()
-    for figure, unit in _MORE[row.kind]:
-        if figure == _WITH_KERNEL[0] and VARIANTS[variant].durability != "fsync":
-            continue
-        found = summary_of(list(results.values(row.name, variant, figure).values()))
-        if found is not None:
-            value = told(found) if figure in _TAILS else number(found.median)
-            cells.append(f"{value} {unit}")
-    return ", ".join(cells)
-
-
 def figure_table(results: Results) -> str:
     rows = [cells for row in WORKLOADS.values() for cells in figure_rows(results, row)]
-    heading = ["workload", "peer", "median (least–most)", "ratio to Kafka", "also", "rounds"]
+    heading = ["workload", "peer", "median (least–most)", "ratio to Kafka", "rounds"]
     return markdown(heading, rows)
 
 
@@ -211,7 +147,18 @@ def warm_list(results: Results) -> str:
     for name, one in results.warm_ups().items():
         speeds = ", ".join(f"{speed:.0f}" for _, speed in one["curve"])
         lines.append(f"- **{name}**: {one['how']}{f'. MB/s: {speeds}' if speeds else ''}.")
-    return "\n".join(lines) or "Nobody was warmed up."
+    if not lines:
+        return "Nobody was warmed up."
+    counts = [
+        len(results.uncounted(row.name, variant, row.figure))
+        for row in WORKLOADS.values()
+        for variant in row.variants
+    ]
+    before = max(counts, default=0)
+    lines.append(
+        f"- Then {before} rounds of whatever goes as fast as it can were taken and not counted."
+    )
+    return "\n".join(lines)
 
 
 def plot_list(folder: Path) -> str:
@@ -254,15 +201,20 @@ def page(results: Results, plots: str = "") -> str:
         [
             "# Results",
             "Made by `python -m bench.versus render` from what was measured: edit nothing here. "
-            "[How to read it](README.md).",
+            "README.md of `docs/benchmarks` says how to read it.",
             f"Machine: {told_machine}. Client: {facts.get('client')}. "
             f"Code: {', '.join(facts.get('commits', []))}.",
             quiet(results),
             "## Goals",
             goal_table(results),
+            "## Goals, round by round",
+            round_table(results),
             *([plots] if plots else []),
             "## Every figure",
             figure_table(results),
+            "## What else these turns measured",
+            "The median, with the least and the most, and its ratio to Kafka.",
+            detail_table(results),
             "## The limit of the machine",
             limit_table(facts),
             "## Peers and their settings",
@@ -302,15 +254,20 @@ def all_figures(results: Results) -> dict[str, Any]:
     }
 
 
-def render(results: Results, folder: Path) -> None:
+def render(results: Results, folder: Path, *, has_plots: bool = True) -> None:
     """Write the page, the JSON and the plots."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "results.json", all_figures(results))
-    if importlib.util.find_spec("matplotlib") is None:
-        say("there is no matplotlib, so there are no plots: make bench-install")
-    else:
-        from bench.versus.plots import draw
-
-        draw(results, folder)
+    if has_plots:
+        _draw(results, folder)
     (folder / "results.md").write_text(page(results, plot_list(folder)), encoding="utf-8")
     say(f"written: {folder}/results.md")
+
+
+def _draw(results: Results, folder: Path) -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        say("there is no matplotlib, so there are no plots: make bench-install")
+        return
+    from bench.versus.plots import draw
+
+    draw(results, folder)

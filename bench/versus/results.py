@@ -2,6 +2,7 @@
 
     RUN/results/WORKLOAD/VARIANT-ROUND.json     one turn
     RUN/warm/PEER-NUMBER.json                   a warm-up and its curve
+    RUN/uncounted/WORKLOAD/VARIANT-NUMBER.json  a turn before those that count
     RUN/facts.json                              machine, versions, settings, limits
 
 K1  a file is written whole and renamed: what is there is complete
@@ -65,6 +66,20 @@ class Results:
     def keep_warm_up(self, peer: str, curve: Figures) -> None:
         number = len(list(self.folder.glob(f"warm/{peer}-*.json"))) + 1
         write_json(self.folder / "warm" / f"{peer}-{number}.json", curve)
+
+    def keep_uncounted(self, workload: str, variant: str, figures: Figures) -> None:
+        folder = self.folder / "uncounted" / workload
+        number = len(list(folder.glob(f"{variant}-[0-9]*.json"))) + 1
+        write_json(folder / f"{variant}-{number}.json", figures)
+
+    def uncounted(self, workload: str, variant: str, figure: str) -> list[float]:
+        """Return what was measured before it counted, in its order."""
+        folder = self.folder / "uncounted" / workload
+        found = list[float]()
+        for number in range(1, len(list(folder.glob(f"{variant}-[0-9]*.json"))) + 1):
+            one = json.loads((folder / f"{variant}-{number}.json").read_text(encoding="utf-8"))
+            found += [float(one[figure])] if one.get(figure) is not None else []
+        return found
 
     def warm_ups(self) -> dict[str, Figures]:
         found = sorted(self.folder.glob("warm/*.json"))

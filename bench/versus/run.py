@@ -39,6 +39,8 @@ class Plan:
     rounds: int
     variants: Sequence[str]
     warm_gb: float
+    # So many rounds before those that count.
+    uncounted: int
     # None: until all is done.
     budget_s: float | None
     began: float = field(default_factory=time.perf_counter)
@@ -58,7 +60,7 @@ class Run:
         self._clusters: Final = clusters
         self._failures = 0
 
-    def left(self) -> list[Turn]:
+    def left(self, uncounted: int = 0) -> list[Turn]:
         """Return the turns that are left; those of peers that are missing are not."""
 
         def is_wanted(variant: str) -> bool:
@@ -69,11 +71,11 @@ class Run:
         def is_done(turn: Turn) -> bool:
             return self._results.has(turn.row.name, turn.variant, turn.number)
 
-        return turns_of(self._plan.rows, self._plan.rounds, is_wanted, is_done)
+        return turns_of(self._plan.rows, self._plan.rounds, is_wanted, is_done, uncounted)
 
     def take(self) -> bool:
         """Take turns until none is left or the time is up; return whether all were taken."""
-        for turn in self.left():
+        for turn in self.left(self._plan.uncounted):
             if self._plan.left_s() < turn.row.about_s:
                 say(f"the time is up before {turn}; the same command goes on from there")
                 return False
@@ -95,7 +97,8 @@ class Run:
             self._failures += 1
             reason = f"{type(error).__name__}: {error}"[:_REASON_MAX]
             say(f"{turn}: FAILED: {reason}")
-            self._results.keep_failure(turn.row.name, turn.variant, turn.number, reason)
+            if turn.is_counted:
+                self._results.keep_failure(turn.row.name, turn.variant, turn.number, reason)
             # Whatever happened to it, the next turn gets a cluster that is well.
             self._clusters.drop(VARIANTS[turn.variant].peer)
             return False
@@ -103,7 +106,10 @@ class Run:
             return True
         figures["turn_s"] = round(time.perf_counter() - start, 1)
         figures["ended_at"] = datetime.now(UTC).isoformat(timespec="seconds")
-        self._results.keep(turn.row.name, turn.variant, turn.number, figures)
+        if turn.is_counted:
+            self._results.keep(turn.row.name, turn.variant, turn.number, figures)
+        else:
+            self._results.keep_uncounted(turn.row.name, turn.variant, figures)
         shown = figures.get(turn.row.figure)
         say(f"{turn}: {shown} {turn.row.unit} ({figures['turn_s']} s)")
         return True

@@ -95,9 +95,19 @@ class Workload:
         return self.kind in ("start", "outage", "partitions", "restart")
 
     @property
+    def is_fast(self) -> bool:
+        """Return whether it goes as fast as it can: so fast as the system is warm."""
+        return self.kind in ("produce", "consume", "together")
+
+    @property
     def is_lasting(self) -> bool:
         """Return whether all rounds are taken on one cluster: it takes minutes to fill."""
         return self.kind == "restart"
+
+    @property
+    def is_compared(self) -> bool:
+        """Return whether the figure is one of a peer: else it says what the driver can do."""
+        return not self.is_ahead
 
     @property
     def payload_bytes(self) -> int:
@@ -249,7 +259,11 @@ _ROWS: Final[Sequence[Workload]] = (
     _produce(partitions=100, clients=8),
     _consume("consume-warm", "consume 1 KB from the start, page cache warm"),
     _consume("consume-cold", "consume 1 KB from the start, page cache cold", is_cold=True),
-    _consume("consume-driver", "the driver alone: 1 KB that it had fetched before", is_ahead=True),
+    _consume(
+        "consume-driver",
+        "the application's thread alone: 1 KB that librdkafka had fetched before",
+        is_ahead=True,
+    ),
     Workload(
         "together",
         "together",

@@ -102,3 +102,15 @@ def test_the_page_names_both_runs_and_their_code(one: Results, other: Results) -
     assert "`python -m bench.versus compare one other`" in text
     assert "Code of one: abc, other: unknown." in text
     assert "widened by a tenth" in text
+
+
+def test_what_else_was_measured_is_compared_too(one: Results, other: Results) -> None:
+    for run, memory in ((one, 60.0), (other, 90.0)):
+        run.keep("produce-1kb", "kafka", 1, {"mb_per_s": 100.0, "rss_peak_mb": memory})
+    text = compared(one, other)
+    assert "1 of 1 figures agree (0 differ)" in text
+    assert "Of what else was measured, 0 of 1 figures agree (1 differ)." in text
+    assert (
+        "| produce-1kb | kafka | MB, the largest node | 60.0 (once) | 90.0 (once) | **differ** |"
+        in text
+    )

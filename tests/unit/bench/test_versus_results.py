@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.versus.bars import bars
+from bench.versus.cells import number, told
+from bench.versus.details import detail_table, round_table
 from bench.versus.figures import Summary
 from bench.versus.goals import GOALS, judged
 from bench.versus.profile import function_table, shares
@@ -15,10 +17,8 @@ from bench.versus.render import (
     figure_rows,
     goal_table,
     minutes_table,
-    number,
     page,
     plot_list,
-    told,
 )
 from bench.versus.results import Results
 from bench.versus.workloads import WORKLOADS, baseline_of
@@ -93,7 +93,7 @@ def test_a_row_shows_median_spread_and_ratio(results: Results) -> None:
 
 def test_who_did_not_keep_up_is_shown_as_saturated(results: Results) -> None:
     results.keep("ack-1000", "kafka-flush", 1, {"p50_ms": 900.0, "is_saturated": True})
-    ((*_, figure, _, _, _),) = figure_rows(results, WORKLOADS["ack-1000"])
+    ((*_, figure, _, _),) = figure_rows(results, WORKLOADS["ack-1000"])
     assert "**saturated** in 1 of 1" in figure
 
 
@@ -106,24 +106,76 @@ def test_where_one_of_both_did_not_keep_up_there_is_no_ratio(results: Results, b
     assert bars(results) == []
 
 
-def test_tails_are_shown_with_their_spread(results: Results) -> None:
+def _details(results: Results, workload: str, unit: str) -> dict[str, str]:
+    """Return what the page tells of one further figure, by peer."""
+    heading, _, *lines = (
+        line.strip("| ").split(" | ") for line in detail_table(results).split("\n")
+    )
+    (found,) = (line for line in lines if line[:2] == [WORKLOADS[workload].title, unit])
+    return {peer: cell for peer, cell in zip(heading[2:], found[2:], strict=False) if cell.strip()}
+
+
+def test_whatever_else_was_measured_has_its_spread_and_its_ratio(results: Results) -> None:
     for at, p99_ms in enumerate((3.0, 9.0, 4.0), 1):
-        results.keep("ack-300", "kafka", at, {"p50_ms": 1.0, "p99_ms": p99_ms, "disk_p50_ms": 1.5})
-    ((*_, more, _),) = figure_rows(results, WORKLOADS["ack-300"])
-    assert more == "4.00 (3.00–9.00) ms p99, 1.50 ms p50 of the disk alone"
+        results.keep("ack-300", "kafka-flush", at, {"p50_ms": 1.0, "p99_ms": p99_ms})
+        results.keep("ack-300", "ottla-fsync", at, {"p50_ms": 1.0, "p99_ms": p99_ms / 2})
+    assert _details(results, "ack-300", "ms p99") == {
+        "ottla-fsync": "2.00 (1.50–4.50), ×0.50",
+        "kafka-flush": "4.00 (3.00–9.00)",
+    }
 
 
-def test_what_the_kernel_did_is_shown_beside_those_that_sync(results: Results) -> None:
+def test_who_did_not_keep_up_has_no_ratio_of_anything(results: Results) -> None:
+    results.keep("ack-1000", "kafka-flush", 1, {"p99_ms": 900.0, "is_saturated": True})
+    results.keep("ack-1000", "ottla-fsync", 1, {"p99_ms": 9.0})
+    assert _details(results, "ack-1000", "ms p99")["ottla-fsync"] == "9.00 (once)"
+
+
+def test_what_the_kernel_did_is_shown_for_those_that_sync(results: Results) -> None:
     figures = {"mb_per_s": 100.0, "cpu_s_per_gb": 4.0, "cpu_s_per_gb_with_kernel": 5.5}
     for variant in ("kafka", "ottla-fsync", "kafka-flush"):
         results.keep("produce-1kb", variant, 1, figures)
-    shown = {row[1]: row[4] for row in figure_rows(results, WORKLOADS["produce-1kb"])}
-    with_kernel = "4.00 CPU s/GB, 5.50 with the kernel's threads"
-    assert shown == {
-        "kafka": "4.00 CPU s/GB",
-        "ottla-fsync": with_kernel,
-        "kafka-flush": with_kernel,
+    assert set(_details(results, "produce-1kb", "CPU s/GB")) == {
+        "kafka", "ottla-fsync", "kafka-flush"
+    }  # fmt: skip
+    with_kernel = _details(results, "produce-1kb", "CPU s/GB, with the kernel's threads")
+    assert with_kernel == {"ottla-fsync": "5.50 (once), ×1.00", "kafka-flush": "5.50 (once)"}
+
+
+def test_the_kernel_is_counted_for_single_records_too(results: Results) -> None:
+    # A quarter of a core for four seconds, for 1,000 of 1,200 records.
+    figures = {
+        "p50_ms": 1.0, "cpu_us_per_record": 500.0, "elsewhere_cores": 0.25,
+        "spent_s": {"load": 4.0}, "left": 200,
+    }  # fmt: skip
+    results.keep("ack-300", "ottla-fsync", 1, figures)
+    results.keep("ack-300", "ottla-pagecache", 1, figures)
+    assert _details(results, "ack-300", "µs CPU each, with the kernel's threads") == {
+        "ottla-fsync": "1,500 (once)"
     }
+
+
+def test_what_the_driver_alone_can_do_is_no_ratio(results: Results) -> None:
+    for variant in ("ottla-pagecache", "kafka"):
+        results.keep("consume-driver", variant, 1, {"mb_per_s": 1500.0})
+    assert [row[3] for row in figure_rows(results, WORKLOADS["consume-driver"])] == ["", "1"]
+    assert bars(results) == []
+
+
+def test_goals_are_shown_round_by_round(results: Results) -> None:
+    for at, theirs in enumerate((100.0, 150.0, 200.0, 250.0), 1):
+        results.keep("produce-1kb", "ottla-pagecache", at, {"mb_per_s": 300.0})
+        results.keep("produce-1kb", "kafka", at, {"mb_per_s": theirs})
+    for theirs in (50.0, 75.0):
+        results.keep_uncounted("produce-1kb", "ottla-pagecache", {"mb_per_s": 300.0})
+        results.keep_uncounted("produce-1kb", "kafka", {"mb_per_s": theirs})
+        results.keep_uncounted("produce-1kb", "kafka-flush", {"mb_per_s": 1.0})
+    (line,) = (one for one in round_table(results).split("\n") if "1 KB, page cache |" in one)
+    assert "| ≥ 2 | 6.00, 4.00 | 3.00 | 2.00 | 1.50 | 1.20 | 1.50 (1.20–2.00) |" in line
+    (judged_by,) = (goal for goal in GOALS if goal.title.endswith("acks=all 1 KB, page cache"))
+    measured = judged(judged_by, results).measured
+    assert measured is not None
+    assert measured.rounds == 4
 
 
 def test_a_goal_says_who_did_not_keep_up(results: Results) -> None:
@@ -198,8 +250,9 @@ def test_programs_get_every_round(results: Results) -> None:
     assert row["rounds"]["kafka"] == {"2": {"first_ack_s": 9.0}}
 
 
-def test_a_profile_counts_a_function_once_in_a_stack_and_without_its_lines() -> None:
+def test_a_profile_counts_a_function_once_in_a_stack_without_its_lines_and_no_waiting() -> None:
     stacks = [
+        "Thread.run (threading.py:975);_worker (concurrent/futures/thread.py:81) 7",
         "main (a/ottla/x.py:1);f (a/ottla/x.py:5);f (a/ottla/x.py:9) 3",
         "main (a/ottla/x.py:2) 1",
     ]

@@ -95,7 +95,7 @@ class UnremovedStage(Stage):
 
 
 def _plan(*only: str) -> Plan:
-    return Plan(chosen(only), rounds=1, variants=[], warm_gb=0, budget_s=None)
+    return Plan(chosen(only), rounds=1, variants=[], warm_gb=0, uncounted=0, budget_s=None)
 
 
 class FakeClusters(Clusters):

@@ -162,3 +162,21 @@ def test_records_have_their_size_and_are_the_same_every_time() -> None:
     assert {len(value) for value in payloads(100, 50)} == {100}
     assert payloads(1024, 3) == payloads(1024, 3)
     assert len(set(payloads(100, 50))) == 50
+
+
+def test_what_goes_as_fast_as_it_can_is_taken_before_it_counts() -> None:
+    rows = chosen(["produce-1kb", "consume-warm", "ack-300", "start"])
+    done = {Turn(row, "kafka", at) for row in rows for at in (1, 2) if row.name == "consume-warm"}
+
+    def left(is_done: bool) -> list[str]:
+        found = turns_of(
+            rows, 2, lambda name: name == "kafka", lambda one: is_done or one in done, uncounted=2
+        )
+        return [f"{one.row.name} {one.number}" for one in found]
+
+    # Of what is left only, and nothing when nothing is.
+    assert left(is_done=False) == [
+        *("produce-1kb -1", "produce-1kb 0"),
+        *("produce-1kb 1", "ack-300 1", "produce-1kb 2", "ack-300 2", "start 1", "start 2"),
+    ]
+    assert left(is_done=True) == []
