@@ -3,10 +3,11 @@
     python -m bench.bare_replication --dir DIR [--port 9092] [--partitions 4] [--fsync]
 
 A limit broker (`limit_broker.py`) with two followers, each a process of its own, which this one
-starts and ends. A follower pulls over one line like those of nodes (`ottla/node/internal/line.py`),
-one ask at a time; an answer has all that has queued up, about 1 MiB at most; checksums are checked
-once more and the batches written to files of its own. A produce request is answered when both
-followers hold it, and with `--fsync` when all three have synced it.
+starts and ends. A follower pulls over one cable like those of nodes
+(`ottla/node/internal/cable.py`), one ask at a time; an answer has all that has queued up, about
+1 MiB at most; checksums are checked once more and the batches written to files of its own. A
+produce request is answered when both followers hold it, and with `--fsync` when all three have
+synced it.
 
 It keeps no other promise: nobody leaves or joins, there are no epochs and no failover, nothing is
 checked that a stranger might send, nothing is left after a restart. One process leads everything.
@@ -33,7 +34,7 @@ from typing import Final
 
 from bench.limit_broker import Partition, Store, serve
 from ottla.node.allocator import keep_memory
-from ottla.node.internal.line import Line, prepare
+from ottla.node.internal.cable import Cable, prepare
 
 FOLLOWERS: Final = 2
 _HOST: Final = "127.0.0.1"
@@ -53,11 +54,11 @@ class Follower:
         self.queue: Final = deque[bytes]()
         self.held = 0
         self.is_there: Final = asyncio.Event()
-        self._line: Line | None = None
+        self._cable: Cable | None = None
         self._is_asking = False
 
-    def come(self, line: Line) -> None:
-        self._line = line
+    def come(self, cable: Cable) -> None:
+        self._cable = cable
 
     def ask(self) -> None:
         self._is_asking = True
@@ -66,9 +67,9 @@ class Follower:
 
     def look(self) -> None:
         """Answer, if that is asked for and there is something."""
-        if self._is_asking and self.queue and self._line is not None:
+        if self._is_asking and self.queue and self._cable is not None:
             self._is_asking = False
-            self._line.send(_answer(self.queue))
+            self._cable.send(_answer(self.queue))
 
 
 class ReplicatedStore(Store):
@@ -119,17 +120,17 @@ class ReplicatedStore(Store):
         while self._answers and self._answers[0][0] <= held:
             self._answers.popleft()[1]()
 
-    def greet(self, number: int, line: Line) -> None:
+    def greet(self, number: int, cable: Cable) -> None:
         """Feed one follower from now on."""
         follower = self.followers[number]
-        follower.come(line)
+        follower.come(cable)
 
         def hear(ask: memoryview) -> None:
             (follower.held,) = _ASK.unpack(ask)
             self.advance()
             follower.ask()
 
-        line.start(hear, on_taken=_nothing, on_end=_raise)
+        cable.start(hear, on_taken=_nothing, on_end=_raise)
 
 
 def _nothing() -> None:
@@ -186,11 +187,11 @@ async def follow(number: int, leader: str, copies: Copies, *, fsync: bool) -> No
     sock = socket.create_connection((host, int(port)))
     sock.send(bytes([number]))
     prepare(sock)
-    line = Line(sock, frame_bytes_max=_FRAME_BYTES_MAX)
+    cable = Cable(sock, frame_bytes_max=_FRAME_BYTES_MAX)
     is_over = asyncio.Event()
 
     def ask(_: object = None) -> None:
-        line.send([_ASK.pack(copies.held)])
+        cable.send([_ASK.pack(copies.held)])
 
     def hear(answer: memoryview) -> None:
         touched = copies.take(answer)
@@ -199,7 +200,7 @@ async def follow(number: int, leader: str, copies: Copies, *, fsync: bool) -> No
         else:
             ask()
 
-    line.start(hear, on_taken=_nothing, on_end=lambda _: is_over.set())
+    cable.start(hear, on_taken=_nothing, on_end=lambda _: is_over.set())
     ask()
     await is_over.wait()
 
@@ -214,7 +215,7 @@ async def lead(options: argparse.Namespace) -> None:
             sock, _ = door.accept()
             (number,) = sock.recv(1)
             prepare(sock)
-            store.greet(number, Line(sock, frame_bytes_max=_FRAME_BYTES_MAX))
+            store.greet(number, Cable(sock, frame_bytes_max=_FRAME_BYTES_MAX))
 
     def end() -> None:
         for process in processes:

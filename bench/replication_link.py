@@ -31,10 +31,10 @@ from uuid import UUID
 from bench.machine import machine_of
 from bench.measure import say, table
 from ottla.node.allocator import keep_memory
+from ottla.node.internal.cable import Buffer
 from ottla.node.internal.channels import Channels
-from ottla.node.internal.door import ReplicationDoor
+from ottla.node.internal.entrance import Entrance
 from ottla.node.internal.identity import WhoIAm
-from ottla.node.internal.line import Buffer
 from ottla.node.internal.listener import InternalListener
 from ottla.node.internal.replication_service import ReplicationService
 from ottla.node.internal.replication_stream import Follower, ReplicationStream, Whereabouts
@@ -122,8 +122,8 @@ class Asking:
 
 async def lead() -> None:
     """Serve until somebody ends this process."""
-    door = ReplicationDoor(Address("127.0.0.1", 0), None)
-    told = door.bind()
+    entrance = Entrance(Address("127.0.0.1", 0), None)
+    told = entrance.bind()
     service = ReplicationService(
         me=WhoIAm(_LEADER, UUID(int=1), "bench"),
         make_feeder=lambda follower, wake, look: Answering(),
@@ -132,7 +132,7 @@ async def lead() -> None:
         verifier=None,
         where=lambda: told,
     )
-    door.start(service.redeem)
+    entrance.start(service.redeem)
     listener = InternalListener(Address("127.0.0.1", 0), None)
     listener.add(service.handler)
     print(listener.bind().port, flush=True)

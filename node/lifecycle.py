@@ -45,7 +45,7 @@ from ottla.node.facts import (
 )
 from ottla.node.http import HttpListener
 from ottla.node.internal.channels import Channels, detours_from_environment
-from ottla.node.internal.door import ReplicationDoor
+from ottla.node.internal.entrance import Entrance
 from ottla.node.internal.identity import WhoIAm, identity_handler, quorum_service
 from ottla.node.internal.listener import InternalListener
 from ottla.node.internal.probe import Probe
@@ -258,8 +258,8 @@ class Node:
         tls = Tls.from_options(self.options.static)
         listener = self._make_listener(client_listeners_of(self.options.static))
         parts.callback(listener.stop)
-        door = ReplicationDoor(wanted["REPLICATION"], tls)
-        parts.push_async_callback(door.stop)
+        entrance = Entrance(wanted["REPLICATION"], tls)
+        parts.push_async_callback(entrance.stop)
         if self.is_broker:
             self.addresses.update(listener.bind())
         internal = InternalListener(wanted["INTERNAL"], tls)
@@ -276,7 +276,7 @@ class Node:
         parts.push_async_callback(http.stop)
         if self.is_broker:
             # Last: mostly at any free port, which is to be none that another listener wants.
-            self.addresses["REPLICATION"] = door.bind()
+            self.addresses["REPLICATION"] = entrance.bind()
         self._metrics.watch(self._readings)
         self._metrics.watch(process_readings)
         data = await asyncio.to_thread(open_data, self.options, self._environ)
@@ -288,7 +288,7 @@ class Node:
         self._me.cluster_id = data.directory.identity.cluster_id or ""
         internal.add(quorum_service(identity_handler(self._me)))
         await internal.start()
-        await self._join(parts, _Base(data, channels, internal, door, listener, tls))
+        await self._join(parts, _Base(data, channels, internal, entrance, listener, tls))
         if not self.is_broker:
             self._settle_memory()
         self._phase = Phase.SERVING
@@ -413,7 +413,7 @@ class Node:
             metrics=self._metrics,
             listener=base.listener,
             internal=base.internal,
-            door=base.door,
+            entrance=base.entrance,
             channels=base.channels,
             tls=base.tls,
             advertised=advertised,
@@ -472,7 +472,7 @@ class _Base:
     data: Data
     channels: Channels
     internal: InternalListener
-    door: ReplicationDoor
+    entrance: Entrance
     listener: Listener
     tls: Tls | None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ottla.node.clock import Clock
 from ottla.node.data import Data
 from ottla.node.internal.channels import Channels
-from ottla.node.internal.door import ReplicationDoor
+from ottla.node.internal.entrance import Entrance
 from ottla.node.internal.identity import WhoIAm
 from ottla.node.internal.listener import InternalListener
 from ottla.node.internal.tls import Tls
@@ -32,7 +32,7 @@ class Premises:
     metrics: Metrics
     listener: Listener
     internal: InternalListener
-    door: ReplicationDoor
+    entrance: Entrance
     channels: Channels
     tls: Tls | None
     # Where clients and other nodes are told to find this one, by listener.

@@ -89,7 +89,7 @@ class Replication:
 
     def start(self) -> None:
         self._has_started = True
-        self._premises.door.start(self._service.redeem)
+        self._premises.entrance.start(self._service.redeem)
         self._premises.internal.add(self._service.handler)
         self.keeper.start()
 
@@ -98,7 +98,7 @@ class Replication:
         if self._is_stopped or not self._has_started:
             return
         self._is_stopped = True
-        await self._premises.door.stop()
+        await self._premises.entrance.stop()
         await self._service.stop()
         await self.fetchers.stop()
         await self.keeper.stop()

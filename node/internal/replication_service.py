@@ -1,11 +1,11 @@
 """The leader's end of replication streams.
 
 A follower asks over gRPC (`/ottla.Replication/Open`), and says in the metadata of the call who it
-is and whom it means. It is given a ticket, and where to go with it: there a line is opened
-(`door.py`). From then on its frames go to a `Feeder`, and the frames of the feeder go back, as they
-are: raw bytes.
+is and whom it means. It is given a ticket, and where to go with it: there a cable is opened
+(`entrance.py`). From then on its frames go to a `Feeder`, and the frames of the feeder go back, as
+they are: raw bytes.
 
-Not here: what a frame means (`ottla.replication.feeding`), how it travels (`line.py`), the other
+Not here: what a frame means (`ottla.replication.feeding`), how it travels (`cable.py`), the other
 end (`replication_stream.py`).
 
 R1  with TLS a follower speaks for itself only, and without it only brokers of this cluster do
@@ -27,9 +27,9 @@ from typing import Any, Final, Protocol
 
 import grpc
 
-from ottla.node.internal.door import TICKET_BYTES, Ticket
+from ottla.node.internal.cable import Buffer, Cable, CableEndedError, tell_late
+from ottla.node.internal.entrance import TICKET_BYTES, Ticket
 from ottla.node.internal.identity import Context, WhoIAm
-from ottla.node.internal.line import Buffer, Line, LineEndedError, tell_late
 from ottla.node.internal.peers import RefusedError, Told, report_bug
 from ottla.node.internal.service import CLUSTER_KEY, NODE_KEY, Verifier
 from ottla.node.internal.tls import NOBODY
@@ -95,7 +95,7 @@ class ReplicationService:
         silent_ms: int = SILENT_MS,
         beat_ms: int = BEAT_MS,
     ) -> None:
-        """`is_broker` says whether the metadata know such a broker; `where` is the door."""
+        """`is_broker` says whether the metadata know such a broker; `where` is the entrance."""
         self._me: Final = me
         self._make_feeder: Final = make_feeder
         self._is_broker: Final = is_broker
@@ -163,20 +163,20 @@ class ReplicationService:
         if self._is_stopped:
             sock.close()
             return
-        line = Line(sock, frame_bytes_max=ASK_BYTES_MAX)
-        task = asyncio.get_running_loop().create_task(self._carry(follower, epoch, line))
+        cable = Cable(sock, frame_bytes_max=ASK_BYTES_MAX)
+        task = asyncio.get_running_loop().create_task(self._carry(follower, epoch, cable))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(report_bug)
 
     # ── Streams ───────────────────────────────────────────────────────────────────────────────
 
-    async def _carry(self, follower: BrokerId, epoch: int, line: Line) -> None:
+    async def _carry(self, follower: BrokerId, epoch: int, cable: Cable) -> None:
         """Serve a stream to its end, and tell the follower why if it ends from this side."""
         why: str | None = None
         try:
-            await self._serve(follower, epoch, line)
-        except LineEndedError as error:
+            await self._serve(follower, epoch, cable)
+        except CableEndedError as error:
             _log.debug("follower_gone", follower=follower, why=str(error))
         except _EndedError as error:
             why = str(error)
@@ -192,9 +192,9 @@ class ReplicationService:
             why = "A bug at the leader."
             raise
         finally:
-            line.close(why)
+            cable.close(why)
 
-    async def _serve(self, follower: BrokerId, epoch: int, line: Line) -> None:
+    async def _serve(self, follower: BrokerId, epoch: int, cable: Cable) -> None:
         if self._is_stopped:
             raise _EndedError("This broker is stopping.")
         self._require_latest(follower, epoch)
@@ -208,7 +208,7 @@ class ReplicationService:
                 # Two feeders of one follower would both be fed.
                 await before.ended.wait()
             _log.debug("follower_connected", follower=follower)
-            await stream.serve(self._make_feeder(follower, stream.wake, stream.look), line)
+            await stream.serve(self._make_feeder(follower, stream.wake, stream.look), cable)
         finally:
             stream.ended.set()
             if self._streams.get(follower) is stream:
@@ -289,7 +289,7 @@ class _Stream:
         else:
             self._over.set_exception(error)
 
-    async def serve(self, feeder: FeedSide, line: Line) -> None:
+    async def serve(self, feeder: FeedSide, cable: Cable) -> None:
         """Feed until the stream is over; raise why."""
 
         def answers() -> Sequence[Sequence[Buffer]]:
@@ -302,16 +302,16 @@ class _Stream:
             feeder.take(ask)
             voice.look()
 
-        voice = Voice(line, answers, due_ms=feeder.due_ms, now_ms=self._now_ms, on_bug=self.broke)
+        voice = Voice(cable, answers, due_ms=feeder.due_ms, now_ms=self._now_ms, on_bug=self.broke)
         self._voice = voice
         try:
             if not self._over.done():
-                line.start(hear, on_taken=voice.say, on_end=self.broke)
+                cable.start(hear, on_taken=voice.say, on_end=self.broke)
             while not self._over.done():
                 await asyncio.wait((self._over,), timeout=self._beat_ms / 1000)
                 if not self._over.done():
                     self._require_sound(feeder)
-                    line.beat()
+                    cable.beat()
             self._over.result()
         finally:
             self._voice = None

@@ -3,7 +3,7 @@
 All that this broker fetches from one leader goes over one stream, with a connection of its own:
 answers are larger than anything else that nodes say, and must not stand before a heartbeat. It asks
 for that connection over gRPC, where both prove who they are, and goes with a ticket to the address
-that it is told (`door.py`).
+that it is told (`entrance.py`).
 
 Not here: what is asked for and what becomes of it (`ottla.replication.pulling`), which leaders are
 followed (`ottla.node.fetchers`), the other end (`replication_service.py`).
@@ -26,10 +26,10 @@ from typing import Final, Protocol
 
 import grpc
 
+from ottla.node.internal.cable import Buffer, Cable, CableEndedError, prepare, tell_late
 from ottla.node.internal.channels import Channels
-from ottla.node.internal.door import TICKET_BYTES, secured
+from ottla.node.internal.entrance import TICKET_BYTES, secured
 from ottla.node.internal.identity import WhoIAm
-from ottla.node.internal.line import Buffer, Line, LineEndedError, prepare, tell_late
 from ottla.node.internal.peers import Told, end_if_cancelled, reason_of, resolve
 from ottla.node.internal.replication_service import EPOCH_KEY, FOLLOWER_KEY, OPEN
 from ottla.node.internal.service import CLUSTER_KEY, NODE_KEY
@@ -217,21 +217,21 @@ class ReplicationStream:
         """Dial and pull until the leader moves; raise `_BrokenError` if the stream ends before."""
         try:
             async with asyncio.timeout(_CONNECT_S):
-                number, door = await self._ticket(where)
-                sock = await self._dialled(door, number)
+                number, entrance = await self._ticket(where)
+                sock = await self._dialled(entrance, number)
         except grpc.aio.AioRpcError as error:
             raise _broken(error) from None
         except TimeoutError:
             raise _BrokenError("It did not answer in time.") from None
-        line = Line(sock, frame_bytes_max=self._follower.receive_bytes_max())
+        cable = Cable(sock, frame_bytes_max=self._follower.receive_bytes_max())
         try:
             if not self._has_moved.is_set():
-                await self._pull(line, puller, reached)
-        except (LineEndedError, RemoteProtocolError) as error:
+                await self._pull(cable, puller, reached)
+        except (CableEndedError, RemoteProtocolError) as error:
             raise _BrokenError(str(error)) from None
         finally:
             self._voice = None
-            line.close()
+            cable.close()
 
     async def _ticket(self, where: Whereabouts) -> tuple[bytes, Address]:
         """Ask the leader for a ticket; return its number, and where to go with it."""
@@ -248,17 +248,17 @@ class ReplicationStream:
         except ValueError:
             raise _BrokenError("It gave no ticket, but something else.") from None
 
-    async def _dialled(self, door: Address, number: bytes) -> socket.socket:
+    async def _dialled(self, entrance: Address, number: bytes) -> socket.socket:
         """Open a connection and show the ticket; raise `_BrokenError` if that cannot be done."""
         why: OSError | None = None
         # All that the name has: the one by which the leader was asked need not be the right one.
-        for way in await self._addresses(door):
+        for way in await self._addresses(entrance):
             try:
                 return await self._connected(way, number)
             except OSError as error:
                 why = why or error
         told = "it has no address" if why is None else why_of(why)
-        raise _BrokenError(f"Its listener REPLICATION at {door} cannot be reached: {told}.")
+        raise _BrokenError(f"Its listener REPLICATION at {entrance} cannot be reached: {told}.")
 
     async def _connected(self, way: Address, number: bytes) -> socket.socket:
         """Return a connection on which the ticket was shown, or raise `OSError`."""
@@ -275,7 +275,7 @@ class ReplicationStream:
             raise
         return sock
 
-    async def _pull(self, line: Line, puller: PullSide, reached: Callable[[], None]) -> None:
+    async def _pull(self, cable: Cable, puller: PullSide, reached: Callable[[], None]) -> None:
         over = self._over = asyncio.get_running_loop().create_future()
         is_first = True
 
@@ -297,13 +297,13 @@ class ReplicationStream:
             voice.hear(puller.take, answer)
 
         now_ms = self._follower.now_ms
-        voice = Voice(line, asks, due_ms=puller.due_ms, now_ms=now_ms, on_bug=end)
+        voice = Voice(cable, asks, due_ms=puller.due_ms, now_ms=now_ms, on_bug=end)
         self._voice = voice
         try:
             puller.connected()
-            line.start(hear, on_taken=voice.say, on_end=end)
+            cable.start(hear, on_taken=voice.say, on_end=end)
             voice.wake()
-            await self._until_over(line, over)
+            await self._until_over(cable, over)
         finally:
             voice.stop()
             self._over = None
@@ -311,13 +311,13 @@ class ReplicationStream:
                 # Nobody needs to hear of it if this was cancelled.
                 over.exception()
 
-    async def _until_over(self, line: Line, over: asyncio.Future[None]) -> None:
+    async def _until_over(self, cable: Cable, over: asyncio.Future[None]) -> None:
         """Wait for the end, and raise why; a leader of which nothing is heard is an end (D4)."""
         loop = asyncio.get_running_loop()
         heard_s = loop.time()
         while not over.done():
             await asyncio.wait((over,), timeout=_LOOK_S)
-            if line.was_heard():
+            if cable.was_heard():
                 heard_s = loop.time()
             elif loop.time() - heard_s > SILENT_S and not over.done():
                 raise _BrokenError(f"Nothing was heard of it for {SILENT_S} s.")

@@ -4,7 +4,7 @@ A side (`Puller`, `Feeder`) calls `wake` whenever it may have something to say, 
 nothing. It is asked in the next turn of the event loop, so whatever happens in one turn is said
 at once: the number of messages, not of bytes, is what a stream costs.
 
-Not here: what is said (`ottla.replication`), how bytes travel (`line.py`), and how a stream begins
+Not here: what is said (`ottla.replication`), how bytes travel (`cable.py`), and how a stream begins
 and ends (`replication_service.py`, `replication_stream.py`).
 
 V1  a side that called `wake` is asked, and so is one whose time has come, once each turn at most;
@@ -19,11 +19,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from ottla.node.internal.line import Buffer
+from ottla.node.internal.cable import Buffer
 
 
 class Mouth(Protocol):
-    """What a voice needs of a `Line`."""
+    """What a voice needs of a `Cable`."""
 
     @property
     def is_busy(self) -> bool: ...
@@ -32,11 +32,11 @@ class Mouth(Protocol):
 
 
 class Voice:
-    """Says what one side has to say, on one line. `stop` at the end."""
+    """Says what one side has to say, on one cable. `stop` at the end."""
 
     def __init__(
         self,
-        line: Mouth,
+        cable: Mouth,
         next_frames: Callable[[], Sequence[Sequence[Buffer]]],
         *,
         due_ms: Callable[[], int | None],
@@ -44,7 +44,7 @@ class Voice:
         on_bug: Callable[[Exception], None],
     ) -> None:
         """`next_frames` returns frames in pieces; `on_bug` is told what it raises."""
-        self._line: Final = line
+        self._cable: Final = cable
         self._next_frames: Final = next_frames
         self._due_ms: Final = due_ms
         self._now_ms: Final = now_ms
@@ -81,17 +81,17 @@ class Voice:
         self.say()
 
     def say(self) -> None:
-        """Say what there is to say now, unless the line is busy: then when it is not any more."""
+        """Say what there is to say now, unless the cable is busy: then when it is not any more."""
         if self._is_saying or self._is_stopped:
             return
         self._is_saying = True
         try:
-            while not self._line.is_busy and (frames := self._next_frames()):
+            while not self._cable.is_busy and (frames := self._next_frames()):
                 for pieces in frames:
-                    self._line.send(pieces)
+                    self._cable.send(pieces)
         finally:
             self._is_saying = False
-        if not self._line.is_busy:
+        if not self._cable.is_busy:
             self._arm(self._due_ms())
 
     def stop(self) -> None:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
 
+from ottla.node.internal.cable import Buffer
 from ottla.node.internal.channels import Channels
-from ottla.node.internal.door import ReplicationDoor
+from ottla.node.internal.entrance import Entrance
 from ottla.node.internal.identity import WhoIAm
-from ottla.node.internal.line import Buffer
 from ottla.node.internal.listener import InternalListener
 from ottla.node.internal.replication_service import ReplicationService
 from ottla.node.internal.replication_stream import Follower, ReplicationStream, Whereabouts
@@ -170,12 +170,12 @@ class Leader:
             is_broker=self.known.__contains__,
             now_ms=now_ms,
             verifier=tls,
-            where=lambda: self.door_address,
+            where=lambda: self.entrance_address,
             silent_ms=silent_ms,
             beat_ms=beat_ms,
         )
-        self.door = ReplicationDoor(Address("127.0.0.1", 0), tls)
-        self.door_address = Address("127.0.0.1", 0)
+        self.entrance = Entrance(Address("127.0.0.1", 0), tls)
+        self.entrance_address = Address("127.0.0.1", 0)
         self.listener = InternalListener(address or Address("127.0.0.1", 0), tls)
         self.listener.add(self.service.handler)
         self.address = Address("127.0.0.1", 0)
@@ -193,12 +193,12 @@ class Leader:
 
     async def start(self) -> None:
         self.address = self.listener.bind()
-        self.door_address = self.door.bind()
-        self.door.start(self.service.redeem)
+        self.entrance_address = self.entrance.bind()
+        self.entrance.start(self.service.redeem)
         await self.listener.start()
 
     async def stop(self) -> None:
-        await self.door.stop()
+        await self.entrance.stop()
         await self.service.stop()
         await self.listener.stop(0)
         assert [one.closings for one in self.feeders] == [1] * len(self.feeders)

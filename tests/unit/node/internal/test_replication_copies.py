@@ -13,7 +13,7 @@ from uuid import uuid4
 from ottla.controller.image import BrokerInfo
 from ottla.controller.replay import first_state
 from ottla.node.fetchers import Fetchers
-from ottla.node.internal.door import ReplicationDoor
+from ottla.node.internal.entrance import Entrance
 from ottla.node.internal.identity import WhoIAm
 from ottla.node.internal.listener import InternalListener
 from ottla.node.internal.replication_service import ReplicationService
@@ -94,8 +94,8 @@ class Pair:
     async def leading(self) -> AsyncIterator[ReplicationService]:
         """Let a process of the leader run, at the address of the one before."""
         me = WhoIAm(LEADER, uuid4(), CLUSTER_ID)
-        door = ReplicationDoor(Address("127.0.0.1", 0), None)
-        told = door.bind()
+        entrance = Entrance(Address("127.0.0.1", 0), None)
+        told = entrance.bind()
         service = ReplicationService(
             me=me,
             make_feeder=self._make_feeder,
@@ -104,7 +104,7 @@ class Pair:
             verifier=None,
             where=lambda: told,
         )
-        door.start(service.redeem)
+        entrance.start(service.redeem)
         listener = InternalListener(self.address, None)
         listener.add(service.handler)
         self.address = listener.bind()
@@ -121,7 +121,7 @@ class Pair:
         try:
             yield service
         finally:
-            await door.stop()
+            await entrance.stop()
             await service.stop()
             await listener.stop(0)
             assert not any(replica.feeds for replica in self.leader.replicas.values())

@@ -11,9 +11,9 @@ from typing import Any
 import grpc
 import pytest
 
+from ottla.node.internal.cable import Buffer
 from ottla.node.internal.channels import Channels
-from ottla.node.internal.door import TICKET_BYTES
-from ottla.node.internal.line import Buffer
+from ottla.node.internal.entrance import TICKET_BYTES
 from ottla.node.internal.replication_service import EPOCH_KEY, FOLLOWER_KEY, OPEN
 from ottla.node.internal.service import CLUSTER_KEY, NODE_KEY
 from ottla.node.internal.tls import Tls, name_of
@@ -57,7 +57,7 @@ async def ticket(node: Leader, *, tls: Tls | None = None, **changes: str | bytes
         await channel.close()
 
 
-class Line:
+class Cable:
     """A stream as somebody opens it who keeps to nothing."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -67,11 +67,11 @@ class Line:
     @classmethod
     async def open(
         cls, node: Leader, *, tls: Tls | None = None, number: bytes = b"", **changes: str | bytes
-    ) -> Line:
+    ) -> Cable:
         number = number or (await ticket(node, tls=tls, **changes))[:TICKET_BYTES]
         reader, writer = await asyncio.open_connection(
-            node.door_address.host,
-            node.door_address.port,
+            node.entrance_address.host,
+            node.entrance_address.port,
             ssl=None if tls is None else tls.calling_context(),
             server_hostname=None if tls is None else name_of(1),
         )
@@ -122,19 +122,19 @@ async def refusal(
 def test_frames_go_both_ways_and_what_happens_in_one_turn_is_one_answer() -> None:
     async def story() -> None:
         async with leader() as node:
-            line = await Line.open(node)
-            await line.ask(b"first")
+            cable = await Cable.open(node)
+            await cable.ask(b"first")
             feeder = await node.fed()
             for news in (b"a", b"b", b"c"):
                 feeder.tell(news)
-            assert await line.answer() == b"=abc"
+            assert await cable.answer() == b"=abc"
             feeder.tell(b"d")
             feeder.tell(b"e")
-            await line.ask(b"second")
-            assert await line.answer() == b"=de"
+            await cable.ask(b"second")
+            assert await cable.answer() == b"=de"
             assert feeder.heard == [b"first", b"second"]
             assert node.service.followers == [2]
-            line.close()
+            cable.close()
             await until(lambda: feeder.closings == 1)
 
     run(story)
@@ -145,19 +145,19 @@ def test_v4_a_leader_hears_also_while_an_answer_is_not_taken() -> None:
 
     async def story() -> None:
         async with leader() as node:
-            line = await Line.open(node)
-            await line.ask(b"first")
+            cable = await Cable.open(node)
+            await cable.ask(b"first")
             feeder = await node.fed()
             large = bytes(24 << 20)
             feeder.tell(large)
             await until(lambda: not feeder.news)
-            await line.ask(b"second")
+            await cable.ask(b"second")
             await until(lambda: feeder.heard == [b"first", b"second"])
             feeder.tell(b"b")
             # Nobody has read until now.
-            assert await line.answer() == b"=" + large
-            assert await line.answer() == b"=b"
-            line.close()
+            assert await cable.answer() == b"=" + large
+            assert await cable.answer() == b"=b"
+            cable.close()
             await until(lambda: feeder.closings == 1)
 
     run(story)
@@ -166,11 +166,11 @@ def test_v4_a_leader_hears_also_while_an_answer_is_not_taken() -> None:
 def test_an_ask_is_answered_with_nothing_when_its_time_has_come() -> None:
     async def story() -> None:
         async with leader(wait_ms=30) as node:
-            line = await Line.open(node)
+            cable = await Cable.open(node)
             for _ in range(3):
-                await line.ask(b"ask")
-                assert await line.answer() == b"="
-            line.close()
+                await cable.ask(b"ask")
+                assert await cable.answer() == b"="
+            cable.close()
 
     run(story)
 
@@ -178,10 +178,10 @@ def test_an_ask_is_answered_with_nothing_when_its_time_has_come() -> None:
 def test_a_follower_that_goes_closes_its_feeder() -> None:
     async def story() -> None:
         async with leader() as node:
-            line = await Line.open(node)
-            await line.ask(b"ask")
+            cable = await Cable.open(node)
+            await cable.ask(b"ask")
             feeder = await node.fed()
-            line.close()
+            cable.close()
             await until(lambda: feeder.closings)
             # Nobody is there to hear it, and nobody minds.
             feeder.tell(b"late")
@@ -193,18 +193,18 @@ def test_a_follower_that_goes_closes_its_feeder() -> None:
 def test_the_newest_stream_of_a_follower_takes_the_place_of_the_one_before() -> None:
     async def story() -> None:
         async with leader() as node:
-            lines = []
+            cables = []
             for number, epoch in enumerate(("7", "7", "8")):
-                lines.append(await Line.open(node, ottla_broker_epoch=epoch))
-                await lines[-1].ask(b"ask")
+                cables.append(await Cable.open(node, ottla_broker_epoch=epoch))
+                await cables[-1].ask(b"ask")
                 await node.fed(number)
             assert [one.closings for one in node.feeders] == [1, 1, 0]
-            for line in lines[:2]:
-                why = await line.end()
+            for cable in cables[:2]:
+                why = await cable.end()
                 assert why == "A newer stream of broker 2 has taken the place of this one."
             node.feeders[2].tell(b"news")
-            assert await lines[2].answer() == b"=news"
-            lines[2].close()
+            assert await cables[2].answer() == b"=news"
+            cables[2].close()
 
     run(story)
 
@@ -212,15 +212,15 @@ def test_the_newest_stream_of_a_follower_takes_the_place_of_the_one_before() -> 
 def test_an_earlier_life_of_a_follower_does_not_end_the_stream_of_the_present_one() -> None:
     async def story() -> None:
         async with leader() as node:
-            line = await Line.open(node)
-            await line.ask(b"ask")
+            cable = await Cable.open(node)
+            await cable.ask(b"ask")
             feeder = await node.fed()
             code, why = await refusal(node, ottla_broker_epoch="6")
             assert code is grpc.StatusCode.FAILED_PRECONDITION
             assert why == "Broker 2 has begun another life since, and pulls from here."
             feeder.tell(b"news")
-            assert await line.answer() == b"=news"
-            line.close()
+            assert await cable.answer() == b"=news"
+            cable.close()
 
     run(story)
 
@@ -229,13 +229,13 @@ def test_what_is_no_ask_ends_its_own_stream_only_and_is_told_once() -> None:
     async def story() -> None:
         log = listen_to_logs()
         async with leader() as node:
-            other = await Line.open(node, ottla_from="3")
+            other = await Cable.open(node, ottla_from="3")
             await other.ask(b"ask")
             feeder = await node.fed()
             for _ in range(2):
-                line = await Line.open(node)
-                await line.ask(GARBAGE)
-                assert await line.end() == "This is no ask."
+                cable = await Cable.open(node)
+                await cable.ask(GARBAGE)
+                assert await cable.end() == "This is no ask."
             assert log.getvalue().count("stream_malformed") == 1
             feeder.tell(b"news")
             assert await other.answer() == b"=news"
@@ -247,12 +247,12 @@ def test_what_is_no_ask_ends_its_own_stream_only_and_is_told_once() -> None:
 def test_more_than_the_listener_takes_ends_the_stream() -> None:
     async def story() -> None:
         async with leader() as node:
-            line = await Line.open(node)
-            await line.ask(b"ask")
+            cable = await Cable.open(node)
+            await cable.ask(b"ask")
             await node.fed()
-            line.writer.write(FRAME.pack(ASK_BYTES_MAX + 1))
+            cable.writer.write(FRAME.pack(ASK_BYTES_MAX + 1))
             why = "A frame of 1048577 bytes is larger than max, 1048576."
-            assert await line.end() == why
+            assert await cable.end() == why
             await until(lambda: [one.closings for one in node.feeders] == [1])
 
     run(story)
@@ -337,10 +337,10 @@ def test_with_certificates_a_follower_speaks_for_itself_only(tmp_path: Path) -> 
 def test_a_silent_stream_is_ended_and_one_that_waits_for_an_answer_is_not() -> None:
     async def story() -> None:
         async with leader(silent_ms=500, beat_ms=50) as node:
-            waiting = await Line.open(node, ottla_from="3")
+            waiting = await Cable.open(node, ottla_from="3")
             await waiting.ask(b"ask")
             feeder = await node.fed()
-            assert await (await Line.open(node)).end() == "Nothing was asked for long."
+            assert await (await Cable.open(node)).end() == "Nothing was asked for long."
             assert node.service.followers == [3]
             feeder.tell(b"news")
             assert await waiting.answer() == b"=news"
@@ -353,12 +353,12 @@ def test_a_silent_stream_is_ended_and_one_that_waits_for_an_answer_is_not() -> N
 def test_a_broker_that_stops_ends_its_streams_and_begins_none() -> None:
     async def story() -> None:
         async with leader() as node:
-            line = await Line.open(node)
-            await line.ask(b"ask")
+            cable = await Cable.open(node)
+            await cable.ask(b"ask")
             feeder = await node.fed()
             await node.service.stop()
             assert feeder.closings == 1
-            assert await line.end() == "This broker is stopping."
+            assert await cable.end() == "This broker is stopping."
             code, why = await refusal(node)
             assert code is grpc.StatusCode.UNAVAILABLE
             assert why == "This broker serves no follower at the moment."
@@ -403,9 +403,9 @@ def test_a_bug_behind_a_stream_is_reported_and_ends_the_stream() -> None:
         await node.start()
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, what: reported.append(what["exception"]))
-        line = await Line.open(node)
-        await line.ask(b"ask")
-        assert await line.end() == "A bug at the leader."
+        cable = await Cable.open(node)
+        await cable.ask(b"ask")
+        assert await cable.end() == "A bug at the leader."
         await node.stop()
 
     run(story)

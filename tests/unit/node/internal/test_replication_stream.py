@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from ottla.node.internal import replication_stream
-from ottla.node.internal.line import Buffer
+from ottla.node.internal.cable import Buffer
 from ottla.node.internal.replication_stream import ReplicationStream, Whereabouts
 from ottla.node.internal.two_way import Voice
 from ottla.proto.options.endpoints import Address
@@ -250,14 +250,14 @@ def test_a_leader_whose_door_cannot_be_reached_is_told_by_its_address() -> None:
     async def story() -> None:
         log = listen_to_logs()
         async with leader() as node:
-            bound, node.door_address = node.door_address, free_address()
+            bound, node.entrance_address = node.entrance_address, free_address()
             async with pulling(node.where) as (stream, puller):
                 await until(lambda: stream._failures >= 2)
                 assert puller.connections == 0
                 assert log.getvalue().count("leader_unreachable") == 1
-                why = f"Its listener REPLICATION at {node.door_address} cannot be reached: "
+                why = f"Its listener REPLICATION at {node.entrance_address} cannot be reached: "
                 assert why + "Connection refused." in log.getvalue()
-                node.door_address = bound
+                node.entrance_address = bound
                 (await node.fed()).tell(b"news")
                 await until(lambda: puller.answers)
 
@@ -293,7 +293,7 @@ def test_a_ticket_that_makes_no_sense_is_no_answer() -> None:
         log = listen_to_logs()
         async with leader() as node, pulling(node.where) as (stream, _):
             await node.fed()
-            node.door_address = Address("nonsense/", 1)
+            node.entrance_address = Address("nonsense/", 1)
             stream.point_at(Whereabouts(node.address, uuid4()))
             await until(lambda: stream._failures)
         assert "It gave no ticket, but something else." in log.getvalue()

@@ -15,8 +15,8 @@ from struct import Struct
 
 import pytest
 
-from ottla.node.internal.door import secured
-from ottla.node.internal.line import BUFFER_USUAL, Line, LineEndedError, prepare
+from ottla.node.internal.cable import BUFFER_USUAL, Cable, CableEndedError, prepare
+from ottla.node.internal.entrance import secured
 from ottla.node.internal.tls import name_of
 from ottla.proto.errors import InvariantError, RemoteProtocolError
 from tests.unit.node.internal.certificates import Authority
@@ -36,10 +36,10 @@ class Ear:
         self.keeps = False
         self.taken = 0
         self.ends: list[Exception] = []
-        self.line = Line(sock, frame_bytes_max=frame_bytes_max)
+        self.cable = Cable(sock, frame_bytes_max=frame_bytes_max)
 
     def start(self) -> None:
-        self.line.start(self._hear, on_taken=self._taken, on_end=self.ends.append)
+        self.cable.start(self._hear, on_taken=self._taken, on_end=self.ends.append)
 
     def _hear(self, frame: memoryview) -> None:
         self.heard.append(bytes(frame))
@@ -64,7 +64,7 @@ async def connected() -> tuple[socket.socket, socket.socket]:
 
 
 @asynccontextmanager
-async def lines(keys: Path | None = None, **fields: int) -> AsyncIterator[tuple[Ear, Ear]]:
+async def cables(keys: Path | None = None, **fields: int) -> AsyncIterator[tuple[Ear, Ear]]:
     near, far = await connected()
     if keys is not None:
         authority = Authority(keys)
@@ -78,8 +78,8 @@ async def lines(keys: Path | None = None, **fields: int) -> AsyncIterator[tuple[
     try:
         yield one, other
     finally:
-        one.line.close()
-        other.line.close()
+        one.cable.close()
+        other.cable.close()
 
 
 @pytest.fixture(params=["plain", "tls"])
@@ -96,17 +96,17 @@ def test_l1_frames_arrive_whole_and_in_order_whatever_their_sizes(
     frames = [dice.randbytes(size) for size in sizes]
 
     async def story() -> None:
-        async with lines(keys) as (one, other):
+        async with cables(keys) as (one, other):
             for frame in frames:
                 cut = dice.randrange(len(frame) + 1)
-                one.line.send([frame[:cut], memoryview(frame)[cut:]])
+                one.cable.send([frame[:cut], memoryview(frame)[cut:]])
                 if dice.random() < 0.3:
-                    one.line.beat()
+                    one.cable.beat()
                 if dice.random() < 0.5:
                     await asyncio.sleep(0)
             await until(lambda: len(other.heard) == len(frames))
             assert other.heard == frames
-            assert not one.line.is_busy
+            assert not one.cable.is_busy
             assert not one.ends
             assert not other.ends
 
@@ -124,8 +124,8 @@ def test_l1_bytes_that_come_one_by_one_make_whole_frames() -> None:
         await until(lambda: ear.heard == [b"abc", b"d"])
         near.close()
         await until(lambda: ear.ends)
-        assert isinstance(ear.ends[0], LineEndedError)
-        ear.line.close()
+        assert isinstance(ear.ends[0], CableEndedError)
+        ear.cable.close()
 
     run(story)
 
@@ -141,8 +141,8 @@ def test_l2_a_frame_that_is_too_large_ends_the_line_before_it_comes(size: int) -
         assert isinstance(ear.ends[0], RemoteProtocolError)
         assert str(ear.ends[0]) == f"A frame of {size} bytes is larger than max, {MAX}."
         # Nothing was made of it.
-        assert len(ear.line._buffer) == BUFFER_USUAL
-        ear.line.close()
+        assert len(ear.cable._buffer) == BUFFER_USUAL
+        ear.cable.close()
         near.close()
 
     run(story)
@@ -156,7 +156,7 @@ def test_l2_a_farewell_has_a_bound_too() -> None:
         near.send(FRAME.pack(FAREWELL | 1025))
         await until(lambda: ear.ends)
         assert isinstance(ear.ends[0], RemoteProtocolError)
-        ear.line.close()
+        ear.cable.close()
         near.close()
 
     run(story)
@@ -166,14 +166,14 @@ def test_l3_both_ends_may_write_more_than_the_kernel_takes(keys: Path | None) ->
     large = bytes(6 << 20)
 
     async def story() -> None:
-        async with lines(keys) as ears:
+        async with cables(keys) as ears:
             for _ in range(3):
                 for ear in ears:
-                    ear.line.send([large])
-            assert all(ear.line.is_busy for ear in ears)
+                    ear.cable.send([large])
+            assert all(ear.cable.is_busy for ear in ears)
             await until(lambda: all(len(ear.heard) == 3 for ear in ears))
             assert all(ear.heard == [large] * 3 for ear in ears)
-            await until(lambda: not any(ear.line.is_busy for ear in ears))
+            await until(lambda: not any(ear.cable.is_busy for ear in ears))
             assert all(ear.taken for ear in ears)
 
     run(story)
@@ -183,10 +183,10 @@ def test_l4_what_somebody_still_looks_at_does_not_change(keys: Path | None) -> N
     frames = [bytes([number]) * size for number, size in enumerate((5, 200_000, 9, 64, 1 << 20))]
 
     async def story() -> None:
-        async with lines(keys) as (one, other):
+        async with cables(keys) as (one, other):
             other.keeps = True
             for frame in frames:
-                one.line.send([frame])
+                one.cable.send([frame])
                 await until(lambda: len(other.kept) > frames.index(frame))  # noqa: B023
             assert [bytes(view) for view in other.kept] == frames
             assert other.heard == frames
@@ -196,16 +196,16 @@ def test_l4_what_somebody_still_looks_at_does_not_change(keys: Path | None) -> N
 
 def test_l5_a_reason_is_told_once(keys: Path | None) -> None:
     async def story() -> None:
-        async with lines(keys) as (one, other):
-            one.line.send([b"last word"])
+        async with cables(keys) as (one, other):
+            one.cable.send([b"last word"])
             await until(lambda: other.heard)
-            one.line.close("Enough was said. Ö")
+            one.cable.close("Enough was said. Ö")
             await until(lambda: other.ends)
             assert [str(error) for error in other.ends] == ["Enough was said. Ö"]
             # Whoever closes is told nothing, and what is said now is said to nobody.
-            one.line.send([b"late"])
-            other.line.send([b"late"])
-            other.line.beat()
+            one.cable.send([b"late"])
+            other.cable.send([b"late"])
+            other.cable.beat()
             await asyncio.sleep(0.01)
             assert not one.ends
             assert len(other.ends) == 1
@@ -215,9 +215,9 @@ def test_l5_a_reason_is_told_once(keys: Path | None) -> None:
 
 def test_l5_a_connection_that_breaks_is_told_with_its_reason() -> None:
     async def story() -> None:
-        async with lines() as (one, other):
-            one.line._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            one.line.close()
+        async with cables() as (one, other):
+            one.cable._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            one.cable.close()
             await until(lambda: other.ends)
             assert str(other.ends[0]) == "The connection broke: Connection reset by peer."
 
@@ -226,15 +226,15 @@ def test_l5_a_connection_that_breaks_is_told_with_its_reason() -> None:
 
 def test_what_a_side_raises_ends_its_line() -> None:
     async def story() -> None:
-        async with lines() as (one, other):
+        async with cables() as (one, other):
             bug = ValueError("a bug")
 
             def hear(_: memoryview) -> None:
                 raise bug
 
-            other.line._hear = hear
-            one.line.send([b"a"])
-            one.line.send([b"b"])
+            other.cable._hear = hear
+            one.cable.send([b"a"])
+            one.cable.send([b"b"])
             await until(lambda: other.ends)
             await asyncio.sleep(0.01)
             assert other.ends == [bug]
@@ -245,13 +245,13 @@ def test_what_a_side_raises_ends_its_line() -> None:
 
 def test_a_beat_is_heard_by_nobody_and_counts_as_a_sign(keys: Path | None) -> None:
     async def story() -> None:
-        async with lines(keys) as (one, other):
-            one.line.send([b"a"])
+        async with cables(keys) as (one, other):
+            one.cable.send([b"a"])
             await until(lambda: other.heard)
-            assert other.line.was_heard()
-            assert not other.line.was_heard()
-            one.line.beat()
-            await until(other.line.was_heard)
+            assert other.cable.was_heard()
+            assert not other.cable.was_heard()
+            one.cable.beat()
+            await until(other.cable.was_heard)
             assert other.heard == [b"a"]
 
     run(story)
@@ -265,20 +265,20 @@ def test_a_part_of_a_large_frame_counts_as_a_sign() -> None:
         ear = Ear(far)
         ear.start()
         near.send(FRAME.pack(1 << 20) + bytes(100))
-        await until(ear.line.was_heard)
+        await until(ear.cable.was_heard)
         for _ in range(3):
-            assert not ear.line.was_heard()
+            assert not ear.cable.was_heard()
             near.send(bytes(10))
-            await until(ear.line.was_heard)
+            await until(ear.cable.was_heard)
         near.setblocking(True)
         near.sendall(bytes((1 << 20) - 130))
         await until(lambda: ear.heard == [bytes(1 << 20)])
         # What was large is given back when nothing large comes any more.
-        assert len(ear.line._buffer) > BUFFER_USUAL
-        ear.line.was_heard()
-        ear.line.was_heard()
-        assert len(ear.line._buffer) == BUFFER_USUAL
-        ear.line.close()
+        assert len(ear.cable._buffer) > BUFFER_USUAL
+        ear.cable.was_heard()
+        ear.cable.was_heard()
+        assert len(ear.cable._buffer) == BUFFER_USUAL
+        ear.cable.close()
         near.close()
 
     run(story)
@@ -292,14 +292,14 @@ def test_a_large_frame_that_has_begun_keeps_its_room(count: int) -> None:
         ear.start()
         whole = FRAME.pack(300_000) + bytes(300_000)
         near.send(whole[:count])
-        await until(lambda: ear.line._filled == count)
+        await until(lambda: ear.cable._filled == count)
         for _ in range(3):
-            ear.line.was_heard()
+            ear.cable.was_heard()
         near.setblocking(True)
         near.sendall(whole[count:])
         await until(lambda: ear.heard or ear.ends)
         assert ear.heard == [bytes(300_000)]
-        ear.line.close()
+        ear.cable.close()
         near.close()
 
     run(story)
@@ -310,16 +310,16 @@ def test_l5_a_bug_that_comes_when_the_line_is_over_is_told_all_the_same() -> Non
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        async with lines() as (one, other):
+        async with cables() as (one, other):
             loop.set_exception_handler(lambda _, what: told.append(what["exception"]))
             bug = InvariantError("a bug")
 
             def hear(_: memoryview) -> None:
-                other.line.close()
+                other.cable.close()
                 raise bug
 
-            other.line._hear = hear
-            one.line.send([b"a"])
+            other.cable._hear = hear
+            one.cable.send([b"a"])
             await until(lambda: told)
             assert told == [bug]
             assert not other.ends
@@ -329,8 +329,8 @@ def test_l5_a_bug_that_comes_when_the_line_is_over_is_told_all_the_same() -> Non
 
 def test_a_line_that_was_closed_is_gone() -> None:
     async def used() -> list[weakref.ref[Ear]]:
-        async with lines() as ears:
-            ears[0].line.send([bytes(1 << 20)])
+        async with cables() as ears:
+            ears[0].cable.send([bytes(1 << 20)])
             await until(lambda: ears[1].heard)
             return [weakref.ref(ear) for ear in ears]
 

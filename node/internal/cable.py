@@ -11,9 +11,9 @@ Why not gRPC, which all else between nodes goes by: its threads cost more than h
 time of replication (ADR 0033).
 
 Not here: what a frame means (`ottla.proto.replication`), when to speak (`two_way.py`), and how a
-connection begins (`door.py`, `replication_stream.py`).
+connection begins (`entrance.py`, `replication_stream.py`).
 
-L1  a frame is heard whole, once, in the order in which it was sent, or the line ends
+L1  a frame is heard whole, once, in the order in which it was sent, or the cable ends
 L2  a size is held against the bound before anything is made of it
 L3  it always reads, also while it cannot write: if both ends wrote and neither read, they would
     wait for one another for ever
@@ -49,17 +49,17 @@ _FAREWELL_BYTES_MAX: Final = 1024
 _BEAT: Final = _SIZE.pack(0)
 # What is read into at first, and again when nothing large came for a while.
 BUFFER_USUAL: Final = 64 * 1024
-# Reads in one go, so that one busy line does not hold up everything else.
+# Reads in one go, so that one busy cable does not hold up everything else.
 _READS_MAX: Final = 4
 # What TLS gets at once: one record.
 _RECORD_BYTES: Final = 16 * 1024
 
 
-class LineEndedError(OttlaError):
+class CableEndedError(OttlaError):
     """The other end has ended the connection, or it broke; for this reason."""
 
 
-class Line:
+class Cable:
     """One connection, from when both ends know each other. `start` once, `close` at the end."""
 
     __slots__ = (
@@ -112,7 +112,7 @@ class Line:
         """Call `hear` with every frame, and `on_taken` when all was taken that had to wait.
 
         A frame is lent until `hear` returns; who keeps a view of it keeps its bytes (L4). What
-        `hear` and `on_taken` raise ends the line, and is told like any other end.
+        `hear` and `on_taken` raise ends the cable, and is told like any other end.
         """
         self._hear, self._on_taken, self._on_end = hear, on_taken, on_end
         self._loop.add_reader(self._sock.fileno(), self._on_readable)
@@ -148,7 +148,7 @@ class Line:
                 return
         except OSError as error:
             # Whoever sends does not expect to hear of the end right now.
-            self._loop.call_soon(self._end, LineEndedError(_reason(error)))
+            self._loop.call_soon(self._end, CableEndedError(_reason(error)))
             return
         self._is_watched = True
         self._loop.add_writer(self._sock.fileno(), self._on_writable)
@@ -157,7 +157,7 @@ class Line:
         try:
             is_all_sent = self._outbox.send(self._sock)
         except OSError as error:
-            self._end(LineEndedError(_reason(error)))
+            self._end(CableEndedError(_reason(error)))
             return
         if not is_all_sent:
             return
@@ -165,7 +165,7 @@ class Line:
         self._loop.remove_writer(self._sock.fileno())
         try:
             self._on_taken()
-        except Exception as error:  # noqa: BLE001  # whoever keeps the line is told of it
+        except Exception as error:  # noqa: BLE001  # whoever keeps the cable is told of it
             self._end(error)
 
     # -- hearing ---------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class Line:
             for _ in range(_READS_MAX):
                 if self._is_over or not self._read():
                     return
-        except Exception as error:  # noqa: BLE001  # whoever keeps the line is told of it
+        except Exception as error:  # noqa: BLE001  # whoever keeps the cable is told of it
             self._end(error)
         else:
             if isinstance(self._sock, ssl.SSLSocket):
@@ -202,9 +202,9 @@ class Line:
         except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False
         except OSError as error:
-            raise LineEndedError(_reason(error)) from None
+            raise CableEndedError(_reason(error)) from None
         if count == 0:
-            raise LineEndedError("It ended the connection.")
+            raise CableEndedError("It ended the connection.")
         self._is_heard = True
         self._filled += count
         at, needed = self._hear_whole()
@@ -223,7 +223,7 @@ class Line:
                 return at, end - at
             if size & _IS_FAREWELL:
                 text = bytes(self._buffer[at + _SIZE.size : end])
-                raise LineEndedError(text.decode(errors="replace"))
+                raise CableEndedError(text.decode(errors="replace"))
             if size:
                 self._largest = max(self._largest, size)
                 self._hear(memoryview(self._buffer)[at + _SIZE.size : end])
@@ -276,7 +276,7 @@ class Line:
     # -- the end ---------------------------------------------------------------------------------
 
     def _end(self, error: Exception) -> None:
-        """Be over, and say why to whoever keeps the line, who closes it then."""
+        """Be over, and say why to whoever keeps the cable, who closes it then."""
         if self._is_over:
             tell_late(error)
         else:
@@ -301,13 +301,13 @@ class Line:
             with suppress(OSError):
                 self._sock.send(_SIZE.pack(_IS_FAREWELL | len(text)) + text)
         self._sock.close()
-        # Whoever keeps the line is kept by it: without this both would lie around.
+        # Whoever keeps the cable is kept by it: without this both would lie around.
         self._hear, self._on_taken, self._on_end = _nobody, _nothing, _nobody
         self._buffer, self._filled, self._outbox = bytearray(), 0, Outbox()
 
 
 class _Records:
-    """What waits on a line with TLS, which takes one piece at a time, and no file."""
+    """What waits on a cable with TLS, which takes one piece at a time, and no file."""
 
     __slots__ = ("_parts",)
 
@@ -344,9 +344,9 @@ class _Records:
 
 
 def tell_late(error: Exception) -> None:
-    """Tell of a bug that came when a line was over already; other ends need not be told of."""
-    if not isinstance(error, (LineEndedError, RemoteProtocolError)):
-        what = {"message": "a bug at the end of a line between nodes", "exception": error}
+    """Tell of a bug that came when a cable was over already; other ends need not be told of."""
+    if not isinstance(error, (CableEndedError, RemoteProtocolError)):
+        what = {"message": "a bug at the end of a cable between nodes", "exception": error}
         asyncio.get_running_loop().call_exception_handler(what)
 
 

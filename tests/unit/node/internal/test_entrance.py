@@ -10,25 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from ottla.node.internal import door
-from ottla.node.internal.door import TICKET_BYTES, ReplicationDoor, Ticket, secured
+from ottla.node.internal import entrance
+from ottla.node.internal.entrance import TICKET_BYTES, Entrance, Ticket, secured
 from ottla.node.internal.tls import Tls, name_of
 from ottla.proto.errors import ConfigError
 from ottla.proto.options.endpoints import Address
 from tests.unit.node.internal.certificates import Authority
 from tests.unit.node.internal.link import leader, run, until
 from tests.unit.node.internal.stage import listen_to_logs
-from tests.unit.node.internal.test_replication_service import Line, ticket
+from tests.unit.node.internal.test_replication_service import Cable, ticket
 
 NUMBER = bytes(range(TICKET_BYTES))
 
 
 class Hall:
-    """A door, and who came in."""
+    """A entrance, and who came in."""
 
     def __init__(self, tls: Tls | None = None) -> None:
-        self.door = ReplicationDoor(Address("127.0.0.1", 0), tls)
-        self.address = self.door.bind()
+        self.entrance = Entrance(Address("127.0.0.1", 0), tls)
+        self.address = self.entrance.bind()
         self.tickets = {NUMBER: Ticket(NUMBER, 2, self._take)}
         self.came: list[socket.socket] = []
 
@@ -42,11 +42,11 @@ class Hall:
 @asynccontextmanager
 async def hall(tls: Tls | None = None) -> AsyncIterator[Hall]:
     found = Hall(tls)
-    found.door.start(found.redeem)
+    found.entrance.start(found.redeem)
     try:
         yield found
     finally:
-        await found.door.stop()
+        await found.entrance.stop()
         for sock in found.came:
             sock.close()
 
@@ -115,7 +115,7 @@ def test_who_only_looks_whether_somebody_listens_is_not_told_of() -> None:
 
 
 def test_d2_who_says_nothing_is_sent_away_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "LET_IN_S", 0.05)
+    monkeypatch.setattr(entrance, "LET_IN_S", 0.05)
 
     async def story() -> None:
         log = listen_to_logs()
@@ -132,13 +132,13 @@ def test_d2_who_says_nothing_is_sent_away_in_time(monkeypatch: pytest.MonkeyPatc
 def test_d2_strangers_hold_a_few_places_and_never_the_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(door, "WAITING_MAX", 3)
+    monkeypatch.setattr(entrance, "WAITING_MAX", 3)
 
     async def story() -> None:
         log = listen_to_logs()
         async with hall() as here:
             silent = [await dial(here) for _ in range(20)]
-            await until(lambda: len(here.door._waiting) == 3)
+            await until(lambda: len(here.entrance._waiting) == 3)
             assert all([await is_shut(one) for one in silent[:-3]])
             # They go on coming, and a follower gets through.
             with await dial(here) as sock:
@@ -211,7 +211,7 @@ def test_with_keys_who_dials_insists_on_the_node_that_it_means(tmp_path: Path) -
 def test_an_address_that_is_taken_is_told() -> None:
     async def story() -> None:
         async with hall() as here:
-            other = ReplicationDoor(here.address, None)
+            other = Entrance(here.address, None)
             with pytest.raises(ConfigError, match=r"Address already in use.*REPLICATION://"):
                 other.bind()
             await other.stop()
@@ -222,10 +222,10 @@ def test_an_address_that_is_taken_is_told() -> None:
 def test_after_a_stop_nobody_is_let_in() -> None:
     async def story() -> None:
         here = Hall()
-        here.door.start(here.redeem)
+        here.entrance.start(here.redeem)
         with await dial(here) as sock:
-            await until(lambda: here.door._waiting)
-            await here.door.stop()
+            await until(lambda: here.entrance._waiting)
+            await here.entrance.stop()
             assert await is_shut(sock)
         with pytest.raises(ConnectionRefusedError):
             await dial(here)
@@ -240,15 +240,15 @@ def test_the_newest_ticket_of_a_follower_is_the_one_that_counts() -> None:
     async def story() -> None:
         async with leader() as node:
             old, new = await ticket(node), await ticket(node)
-            assert old[TICKET_BYTES:].decode() == str(node.door_address)
-            stale = await Line.open(node, number=old[:TICKET_BYTES])
+            assert old[TICKET_BYTES:].decode() == str(node.entrance_address)
+            stale = await Cable.open(node, number=old[:TICKET_BYTES])
             assert await stale.end() == ""
-            line = await Line.open(node, number=new[:TICKET_BYTES])
-            await line.ask(b"ask")
+            cable = await Cable.open(node, number=new[:TICKET_BYTES])
+            await cable.ask(b"ask")
             await node.fed()
-            again = await Line.open(node, number=new[:TICKET_BYTES])
+            again = await Cable.open(node, number=new[:TICKET_BYTES])
             assert await again.end() == ""
-            line.close()
+            cable.close()
 
     run(story)
 
@@ -258,8 +258,8 @@ def test_a_ticket_that_is_too_old_is_void(monkeypatch: pytest.MonkeyPatch) -> No
 
     async def story() -> None:
         async with leader() as node:
-            line = await Line.open(node)
-            assert await line.end() == ""
+            cable = await Cable.open(node)
+            assert await cable.end() == ""
             assert not node.feeders
 
     run(story)

@@ -1,11 +1,12 @@
-"""The REPLICATION listener: where followers open their lines, each with a ticket.
+"""The REPLICATION listener: where followers open their cables, each with a ticket.
 
 A cloakroom: whoever comes shows the number that he was given at the desk, and gets what was kept
 under it. The desk is the INTERNAL listener, where a follower has to prove who it is and whom it
-means (`replication_service.py`); here is only looked at the number. With keys the line has TLS like
-everything between nodes, and the certificate must be that of the node which was given the ticket.
+means (`replication_service.py`); here is only looked at the number. With keys the cable has TLS
+like everything between nodes, and the certificate must be that of the node which was given the
+ticket.
 
-Not here: who gets a ticket, and what is said on a line.
+Not here: who gets a ticket, and what is said on a cable.
 
 D1  nobody is let in without a ticket that was given to it, and with each ticket one at most
 D2  strangers hold a few places, for a few seconds, and never the last one; nothing is made of what
@@ -20,7 +21,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from ottla.node.internal.line import prepare
+from ottla.node.internal.cable import prepare
 from ottla.node.internal.peers import Told, report_bug
 from ottla.node.internal.tls import Tls, node_named_in, why_of
 from ottla.node.kafka.listener import bound_socket
@@ -28,7 +29,7 @@ from ottla.node.logs import logger
 from ottla.proto.errors import ConfigError
 from ottla.proto.options.endpoints import Address
 
-_log = logger("internal.door")
+_log = logger("internal.entrance")
 
 TICKET_BYTES: Final = 32
 LET_IN_S: Final = 5.0
@@ -57,7 +58,7 @@ class Ticket:
         self._take(sock)
 
 
-class ReplicationDoor:
+class Entrance:
     """The listener. `bind`, `start`, then `stop`."""
 
     def __init__(self, address: Address, tls: Tls | None) -> None:
