@@ -5,8 +5,9 @@
     python -m bench.limit --dir /data     on another disk
 
 Page-cache writes go to files that are removed before the kernel writes them back: what is measured
-is the copy into memory. `writev+fdatasync` waits for the disk. `sendfile` and `send` end when the
-receiving process has every byte. At most about 2 GB are written.
+is the copy into memory. `writev+fdatasync` waits for the disk. What sends ends when the receiving
+process has every byte: of a file in the page cache by `sendfile`, or read and sent, or of memory
+alone. At most about 2 GB are written.
 Not here: the log (`log.py`).
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable
 from typing import Final
 
@@ -95,6 +97,15 @@ def sendfile_case(drain: Drain, descriptor: int, size: int) -> Case:
     )
 
 
+def read_and_send_case(drain: Drain, descriptor: int, size: int) -> Case:
+    return send_case(
+        drain,
+        "read and send to loopback",
+        size,
+        lambda position: drain.socket.sendall(os.pread(descriptor, size, position)),
+    )
+
+
 def send_from_memory_case(drain: Drain, size: int) -> Case:
     data = bytes(size)
     return send_case(drain, "send/recv loopback", size, lambda _: drain.socket.sendall(data))
@@ -123,6 +134,7 @@ def measure(directory: str, round_count: int) -> list[Case]:
             *(write_case(directory, size, sync=True) for size in SIZES),
             *(checksum_case(size) for size in SIZES),
             *(sendfile_case(drain, file.fileno(), size) for size in SEND_SIZES),
+            *(read_and_send_case(drain, file.fileno(), size) for size in SEND_SIZES),
             *(send_from_memory_case(drain, size) for size in SEND_SIZES),
             commit_case(environment),
         ]

@@ -26,7 +26,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from bench.drive import Failures, consume, producer_to
+from bench.drive import FULL_S, Failures, consume, producer_to
 
 _PER_CALL: Final = 1000
 _QUEUE_BYTES_MAX: Final = 32 << 20
@@ -49,7 +49,7 @@ def produce(options: argparse.Namespace) -> dict[str, object]:
     def produce_some(calls: int) -> None:
         for number in range(calls):
             while len(producer) > queue_max:
-                producer.poll(0.0005)
+                producer.poll(FULL_S)
             index = number % options.partitions
             queued = producer.produce_batch(
                 options.topic, records, partition=index, on_delivery=failures

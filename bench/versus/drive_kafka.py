@@ -44,7 +44,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from bench.drive import Failures
+from bench.drive import FULL_S, Failures
 from bench.versus.figures import allowed_s
 from bench.versus.payloads import payloads
 
@@ -130,7 +130,7 @@ def produce(options: Options) -> Options:
         made = 0
         while made < calls and time.perf_counter() < end:
             while len(producer) > queue_max:
-                producer.poll(0.0005)
+                producer.poll(FULL_S)
             index = (options.get("first", 0) + made) % partitions
             queued = producer.produce_batch(
                 options["topic"], records, partition=index, on_delivery=failures

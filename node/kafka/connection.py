@@ -27,7 +27,7 @@ from typing import Final, Protocol
 from ottla.node.kafka.collecting import Collecting
 from ottla.node.kafka.goodbyes import end_sending, has_left
 from ottla.node.kafka.memory import BUFFER_USUAL, ReceiveMemory, new_buffer
-from ottla.node.kafka.outbox import Outbox
+from ottla.node.kafka.outbox import Outbox, is_near
 from ottla.node.kafka.refusals import told_length
 from ottla.node.kafka.slot import Slot
 from ottla.proto.errors import RemoteProtocolError
@@ -140,7 +140,7 @@ class Connection:
         self.collecting: Final = Collecting(sock)
         self._slots: Final[deque[Slot]] = deque()
         self._waiting_bytes = 0
-        self._outbox: Final = Outbox()
+        self._outbox: Final = Outbox(is_near=is_near(sock, host))
         self._corked = False
         # `_flush_due` is on its way.
         self._is_flush_due = False

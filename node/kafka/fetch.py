@@ -1,7 +1,7 @@
 """Fetch: where the bytes lie, and how long to wait for more of them.
 
-No record is looked at and no batch is copied: an answer is a few bytes of our own around pieces of
-segment files that the kernel sends (`outbox.py`).
+No record is looked at: an answer is a few bytes of our own around pieces of segment files, which
+leave as they are (`outbox.py`).
 
 A fetch that finds less than it asks for waits. It is woken by the partitions it names, counts what
 these have, and is answered when there is enough, when something is wrong, or when its time is up.

@@ -7,11 +7,12 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
-from ottla.node.kafka.outbox import FilePart, Outbox, Part
-from ottla.replication.storage.disk import DiskFiles
+from ottla.node.kafka.outbox import FilePart, Outbox, Part, is_near
+from ottla.replication.storage.disk import DiskFile, DiskFiles
 from ottla.replication.storage.ports import File
 
 CONTENT = Random(7).randbytes(300_000)
@@ -32,6 +33,11 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
     with ours, theirs:
         yield ours, theirs
+
+
+@pytest.fixture(params=[False, True], ids=["elsewhere", "on-this-machine"])
+def outbox(request: pytest.FixtureRequest) -> Outbox:
+    return Outbox(is_near=request.param)
 
 
 def send_all(outbox: Outbox, ends: tuple[socket.socket, socket.socket]) -> bytes:
@@ -60,7 +66,7 @@ def expected(parts: list[Part]) -> bytes:
 
 
 def test_bytes_and_files_leave_in_the_order_in_which_they_were_added(
-    file: File, ends: tuple[socket.socket, socket.socket]
+    outbox: Outbox, file: File, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     parts: list[Part] = [
         b"head",
@@ -73,16 +79,16 @@ def test_bytes_and_files_leave_in_the_order_in_which_they_were_added(
         b"end",
     ]
     wanted = expected(parts)
-    outbox = Outbox()
     outbox.add(parts)
     assert send_all(outbox, ends) == wanted
     assert outbox.sent_bytes == len(wanted)
     assert (outbox.memory_bytes, len(outbox), bool(outbox)) == (0, 0, False)
 
 
-def test_empty_parts_are_no_parts(file: File, ends: tuple[socket.socket, socket.socket]) -> None:
+def test_empty_parts_are_no_parts(
+    outbox: Outbox, file: File, ends: tuple[socket.socket, socket.socket]
+) -> None:
     """A socket takes none of nothing: with an empty part left it would be tried for ever."""
-    outbox = Outbox()
     outbox.add([b"", memoryview(b""), FilePart(file, 3, 0)])
     assert not outbox
     parts: list[Part] = [b"", b"a", b"", FilePart(file, 0, 50_000), b"", FilePart(file, 0, 0), b""]
@@ -123,7 +129,7 @@ def test_more_parts_than_the_kernel_takes_at_once(
     assert send_all(outbox, ends) == b"".join(b"%04d" % number for number in range(2000))
 
 
-def test_one_reader_does_not_hold_up_the_others(tmp_path: Path) -> None:
+def test_one_reader_does_not_hold_up_the_others(outbox: Outbox, tmp_path: Path) -> None:
     """A call sends at most a mebibyte of files, and then others have their turn."""
     path = tmp_path / "large"
     path.write_bytes(bytes(4 << 20))
@@ -131,7 +137,6 @@ def test_one_reader_does_not_hold_up_the_others(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
-        outbox = Outbox()
         outbox.add([FilePart(large, 0, 4 << 20)])
         outbox.send(ours)
         assert outbox.sent_bytes <= 1 << 20
@@ -140,14 +145,13 @@ def test_one_reader_does_not_hold_up_the_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [100, 200_000])
 def test_a_file_that_became_shorter_is_an_error_and_no_hang(
-    tmp_path: Path, ends: tuple[socket.socket, socket.socket], size: int
+    outbox: Outbox, tmp_path: Path, ends: tuple[socket.socket, socket.socket], size: int
 ) -> None:
     path = tmp_path / "short"
     path.write_bytes(CONTENT[:50])
     short = DiskFiles().open(str(path), writable=False)
 
     def send() -> None:
-        outbox = Outbox()
         outbox.add([b"head", FilePart(short, 0, size)])
         send_all(outbox, ends)
 
@@ -156,11 +160,10 @@ def test_a_file_that_became_shorter_is_an_error_and_no_hang(
 
 
 def test_a_file_is_sent_although_its_name_is_gone(
-    tmp_path: Path, ends: tuple[socket.socket, socket.socket]
+    outbox: Outbox, tmp_path: Path, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     path = tmp_path / "deleted"
     path.write_bytes(CONTENT)
-    outbox = Outbox()
     outbox.add([FilePart(DiskFiles().open(str(path), writable=False), 0, len(CONTENT))])
     os.unlink(path)
     assert send_all(outbox, ends) == CONTENT
@@ -168,10 +171,10 @@ def test_a_file_is_sent_although_its_name_is_gone(
 
 @pytest.mark.parametrize("seed", range(30))
 def test_any_mixture_arrives_whole(
-    file: File, ends: tuple[socket.socket, socket.socket], seed: int
+    outbox: Outbox, file: File, ends: tuple[socket.socket, socket.socket], seed: int
 ) -> None:
     random = Random(seed)
-    outbox, wanted, arrived = Outbox(), b"", b""
+    wanted, arrived = b"", b""
     for _ in range(random.randrange(1, 6)):
         parts = list[Part]()
         for _ in range(random.randrange(0, 12)):
@@ -186,3 +189,82 @@ def test_any_mixture_arrives_whole(
         outbox.send(ends[0])
     arrived += send_all(outbox, ends)
     assert arrived == wanted
+
+
+class Counted(DiskFile):
+    """A file that knows how much of it was read."""
+
+    read_bytes = 0
+
+    def read_at(self, position: int, size: int) -> bytes:
+        self.read_bytes += size
+        return super().read_at(position, size)
+
+
+def test_a_slow_reader_on_this_machine_costs_few_reads_in_vain(
+    tmp_path: Path, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    """What the socket does not take is read again: as little as it shows that it takes."""
+    size = 8 << 20
+    path = tmp_path / "large"
+    path.write_bytes(bytes(size))
+    file = Counted(os.open(path, os.O_RDONLY))
+    outbox = Outbox(is_near=True)
+    outbox.add([FilePart(file, 0, size)])
+    turns = 0
+    ours, theirs = ends
+    while not outbox.send(ours):
+        theirs.recv(1 << 14)
+        turns += 1
+        # The first one asks for a mebibyte, and none after it for more than the least.
+        assert file.read_bytes <= (1 << 20) + turns * (64 << 10)
+    assert turns > 100
+
+
+def test_a_socket_that_takes_much_is_given_much(tmp_path: Path) -> None:
+    """A mebibyte with one call, also after a time in which the socket was full."""
+    path = tmp_path / "large"
+    path.write_bytes(bytes(8 << 20))
+    file = Counted(os.open(path, os.O_RDONLY))
+    outbox = Outbox(is_near=True)
+    outbox.add([FilePart(file, 0, 8 << 20)])
+    narrow, other = socket.socketpair()
+    with narrow, other:
+        narrow.setblocking(False)
+        narrow.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+        assert not outbox.send(narrow)
+    sizes = list[int]()
+
+    class Wide(socket.socket):
+        def send(self, data: Any, flags: int = 0) -> int:
+            sizes.append(len(data))
+            return len(data)
+
+    with Wide(socket.AF_UNIX) as wide:
+        while not outbox.send(wide):
+            pass
+    assert sizes[0] <= 128 << 10
+    assert max(sizes) == 1 << 20
+    assert outbox.sent_bytes == 8 << 20
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1"])
+def test_who_calls_from_the_address_that_he_calls_is_on_this_machine(host: str) -> None:
+    with socket.create_server((host, 0), family=_family(host)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection((host, port), source_address=(host, 0)) as caller:
+            ours, name = server.accept()
+            with ours:
+                assert is_near(ours, name[0])
+                assert not is_near(ours, "10.0.0.7")
+                assert caller.getpeername()[0] == host
+
+
+def test_a_socket_without_an_address_is_not_near() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert not is_near(ours, "")
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
