@@ -137,9 +137,9 @@ def early(goal: Goal, results: Results) -> list[float]:
     """Return what would have judged a goal in the rounds that are not counted."""
     ours = results.uncounted(goal.workload, goal.ours, goal.figure)
     if goal.theirs is None:
-        return ours
+        return list(ours.values())
     theirs = results.uncounted(goal.workload, goal.theirs, goal.figure)
-    return [one / other for one, other in zip(ours, theirs, strict=False) if other]
+    return [one / theirs[at] for at, one in ours.items() if theirs.get(at)]
 
 
 def by_round(goal: Goal, results: Results) -> dict[int, float]:

@@ -67,19 +67,18 @@ class Results:
         number = len(list(self.folder.glob(f"warm/{peer}-*.json"))) + 1
         write_json(self.folder / "warm" / f"{peer}-{number}.json", curve)
 
-    def keep_uncounted(self, workload: str, variant: str, figures: Figures) -> None:
-        folder = self.folder / "uncounted" / workload
-        number = len(list(folder.glob(f"{variant}-[0-9]*.json"))) + 1
-        write_json(folder / f"{variant}-{number}.json", figures)
+    def keep_uncounted(self, workload: str, variant: str, at: int, figures: Figures) -> None:
+        """Keep what was measured before it counted, by its place from 1; the last time counts."""
+        write_json(self.folder / "uncounted" / workload / f"{variant}-{at}.json", figures)
 
-    def uncounted(self, workload: str, variant: str, figure: str) -> list[float]:
-        """Return what was measured before it counted, in its order."""
-        folder = self.folder / "uncounted" / workload
-        found = list[float]()
-        for number in range(1, len(list(folder.glob(f"{variant}-[0-9]*.json"))) + 1):
-            one = json.loads((folder / f"{variant}-{number}.json").read_text(encoding="utf-8"))
-            found += [float(one[figure])] if one.get(figure) is not None else []
-        return found
+    def uncounted(self, workload: str, variant: str, figure: str) -> dict[int, float]:
+        """Return what was measured before it counted, by its place."""
+        found = dict[int, float]()
+        for path in (self.folder / "uncounted" / workload).glob(f"{variant}-[0-9]*.json"):
+            one = json.loads(path.read_text(encoding="utf-8"))
+            if one.get(figure) is not None:
+                found[int(path.stem.rpartition("-")[2])] = float(one[figure])
+        return dict(sorted(found.items()))
 
     def warm_ups(self) -> dict[str, Figures]:
         found = sorted(self.folder.glob("warm/*.json"))

@@ -85,7 +85,19 @@ class Run:
                     return False
                 if self._take(turn):
                     break
+                self._warm_anew(turn)
         return not self.left()
+
+    def _warm_anew(self, failed: Turn) -> None:
+        """Make the cluster as warm that takes the place of the one in which a turn failed (O4)."""
+        if failed.row.is_alone:
+            return
+        peer = VARIANTS[failed.variant].peer
+        for turn in self.left(self._plan.uncounted):
+            if turn.is_counted or VARIANTS[turn.variant].peer != peer:
+                continue
+            if self._failures >= _FAILURES_MAX or not self._take(turn):
+                return
 
     def _take(self, turn: Turn) -> bool:
         """Return whether it did not fail."""
@@ -109,7 +121,8 @@ class Run:
         if turn.is_counted:
             self._results.keep(turn.row.name, turn.variant, turn.number, figures)
         else:
-            self._results.keep_uncounted(turn.row.name, turn.variant, figures)
+            at = turn.number + self._plan.uncounted
+            self._results.keep_uncounted(turn.row.name, turn.variant, at, figures)
         shown = figures.get(turn.row.figure)
         say(f"{turn}: {shown} {turn.row.unit} ({figures['turn_s']} s)")
         return True

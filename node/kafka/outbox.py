@@ -23,11 +23,10 @@ from ottla.replication.storage.ports import File
 
 # The kernel takes no more buffers than this in one call.
 _BUFFERS_MAX: Final = 256
-# Of files: no other piece is begun in the same go, so that one fast reader does not hold up others.
+# Of files, in one go: so that one fast reader does not hold up the others.
 _FILE_BYTES_MAX: Final = 1024**2
-# Of a file at once, by what the socket took last: what it does not take may have been read in vain.
+# What is read and not taken was read in vain: never more than this for a client that is slow.
 _PIECE_BYTES_MIN: Final = 64 * 1024
-_PIECE_BYTES_MAX: Final = 1024**2
 # A smaller piece is read and sent with what is around it: one call instead of three.
 _COPY_MAX: Final = 16 * 1024
 
@@ -51,7 +50,7 @@ class Outbox:
 
     def __init__(self, *, is_near: bool = False) -> None:
         self._is_near: Final = is_near
-        self._piece_bytes = _PIECE_BYTES_MAX
+        self._piece_bytes = _FILE_BYTES_MAX
         self._parts: deque[Part] = deque()
         # What the waiting parts hold in memory; pieces of files hold none.
         self.memory_bytes = 0
@@ -85,14 +84,14 @@ class Outbox:
             while parts and budget > 0:
                 first = parts[0]
                 if isinstance(first, FilePart):
-                    wanted = min(first.size, self._piece_bytes)
+                    wanted = min(budget, first.size, self._piece_bytes)
                     sent = self._send_file(sock, first, wanted)
                     budget -= sent
                     if sent < wanted:
                         # It takes no more now: to try would be to read in vain.
-                        self._piece_bytes = min(max(2 * sent, _PIECE_BYTES_MIN), _PIECE_BYTES_MAX)
+                        self._take_less(sent)
                         return False
-                    self._piece_bytes = min(2 * self._piece_bytes, _PIECE_BYTES_MAX)
+                    self._piece_bytes = min(2 * self._piece_bytes, _FILE_BYTES_MAX)
                 else:
                     self._send_bytes(sock)
         except BlockingIOError:
@@ -119,6 +118,11 @@ class Outbox:
         if part.size == 0:
             self._parts.popleft()
         return sent
+
+    def _take_less(self, sent: int) -> None:
+        """Begin the next piece that is read with twice what the socket took of this one."""
+        if self._is_near:
+            self._piece_bytes = min(max(2 * sent, _PIECE_BYTES_MIN), _FILE_BYTES_MAX)
 
     def _send_bytes(self, sock: socket.socket) -> None:
         parts = self._parts

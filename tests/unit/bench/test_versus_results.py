@@ -166,10 +166,13 @@ def test_goals_are_shown_round_by_round(results: Results) -> None:
     for at, theirs in enumerate((100.0, 150.0, 200.0, 250.0), 1):
         results.keep("produce-1kb", "ottla-pagecache", at, {"mb_per_s": 300.0})
         results.keep("produce-1kb", "kafka", at, {"mb_per_s": theirs})
-    for theirs in (50.0, 75.0):
-        results.keep_uncounted("produce-1kb", "ottla-pagecache", {"mb_per_s": 300.0})
-        results.keep_uncounted("produce-1kb", "kafka", {"mb_per_s": theirs})
-        results.keep_uncounted("produce-1kb", "kafka-flush", {"mb_per_s": 1.0})
+    for at, theirs in enumerate((50.0, 75.0), 1):
+        results.keep_uncounted("produce-1kb", "ottla-pagecache", at, {"mb_per_s": 300.0})
+        # What was taken again counts once, and beside the turn that belongs to it.
+        results.keep_uncounted("produce-1kb", "kafka", at, {"mb_per_s": 1.0})
+        results.keep_uncounted("produce-1kb", "kafka", at, {"mb_per_s": theirs})
+        results.keep_uncounted("produce-1kb", "kafka-flush", at, {"mb_per_s": 1.0})
+    results.keep_uncounted("produce-1kb", "ottla-pagecache", 3, {"mb_per_s": 300.0})
     (line,) = (one for one in round_table(results).split("\n") if "1 KB, page cache |" in one)
     assert "| ≥ 2 | 6.00, 4.00 | 3.00 | 2.00 | 1.50 | 1.20 | 1.50 (1.20–2.00) |" in line
     (judged_by,) = (goal for goal in GOALS if goal.title.endswith("acks=all 1 KB, page cache"))

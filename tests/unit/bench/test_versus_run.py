@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,29 @@ def test_a_turn_that_failed_once_is_taken_again_at_once(tmp_path: Path) -> None:
         patch.setattr(run, "_take", fail_once)
         run.take()
     assert tries == ["ottla-fsync", "ottla-fsync", "kafka", "nats"]
+
+
+def test_who_takes_the_place_of_a_cluster_that_failed_is_made_as_warm(tmp_path: Path) -> None:
+    """Else the rounds after it would be those of a JVM that has seen nothing yet."""
+    results = Results(tmp_path / "run")
+    plan = replace(_plan("produce-1kb:ottla-pagecache,kafka", "ack-300:kafka"), uncounted=2)
+    run = Run(plan, results, FailingClusters(tmp_path, None))
+    told, fails = list[str](), "kafka produce-1kb 1"
+
+    def fail_once(turn: Turn) -> bool:
+        told.append(f"{turn.variant} {turn.row.name} {turn.number}")
+        return told[-1] != fails or told.count(fails) > 1
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "_take", fail_once)
+        run.take()
+    failed = told.index(fails)
+    assert told[failed + 1 : failed + 4] == [
+        "kafka produce-1kb -1",
+        "kafka produce-1kb 0",
+        "kafka produce-1kb 1",
+    ]
+    assert len(told) == 4 + 3 + 3
 
 
 @pytest.mark.parametrize(
