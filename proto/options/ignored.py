@@ -48,7 +48,7 @@ _INTERNAL_TLS: Final = (
 
 TOPIC: Final = (
     WithoutRow(("flush.messages", "flush.ms"), _FLUSH),
-    WithoutRow(("preallocate",), "segments grow as they are written"),
+    WithoutRow(("preallocate",), "segments reserve room ahead by themselves"),
     WithoutRow(
         ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas"),
         "replication is not throttled",
@@ -93,7 +93,7 @@ NODE: Final = (
         ),
         _FLUSH,
     ),
-    WithoutRow(("log.preallocate",), "segments grow as they are written"),
+    WithoutRow(("log.preallocate",), "segments reserve room ahead by themselves"),
     WithoutRow(("metadata.log.dir",), "metadata is kept in log.dirs"),
     WithoutRow(("log.dir.failure.timeout.ms",), "there is one log directory"),
     WithoutRow(

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from ottla.proto.errors import CorruptionError, ensure
 from ottla.proto.ids import INT32_MAX, INT64_MAX, NO_TIMESTAMP, Offset
 from ottla.proto.records.header import BatchHeader
+from ottla.replication.log.ahead import RoomAhead
 from ottla.replication.log.files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -51,6 +52,7 @@ class Segment:
     """One file of batches. Created empty, or loaded; written while newest; then only read."""
 
     __slots__ = (
+        "_ahead",
         "_borders",
         "_files",
         "_handles",
@@ -94,6 +96,7 @@ class Segment:
         self.size = size
         self._handles = Handles(files, 1) if handles is None else handles
         self._writer: File | None = None
+        self._ahead = RoomAhead(size)
         self._indexes: Indexes | None = None
         # What is known below the recovery point, if that lies here; None: the files tell.
         self._trusted: Trusted | None = None
@@ -169,8 +172,11 @@ class Segment:
         """Append whole batches; there is a note for each (G3)."""
         indexes = self._indexes or self._require_indexes()
         position = self.size
-        (self._writer or self.writer()).write_at(position, buffers)
-        self.size = self._take(indexes, position, notes)
+        file = self._writer or self.writer()
+        file.write_at(position, buffers)
+        self.size = size = self._take(indexes, position, notes)
+        if size >= self._ahead.due_at:
+            self._ahead.ask(file, size, self._settings.segment_bytes)
 
     def _take(self, indexes: Indexes, position: int, notes: Sequence[Note]) -> int:
         """Take note of batches that lie one after another from `position` on; return their end."""
@@ -202,6 +208,7 @@ class Segment:
         self._note_time(indexes.times)
         indexes.offsets.save(trim=True)
         indexes.times.save(trim=True)
+        self._ahead.give_back(self.writer())
 
     def release(self) -> None:
         """Give file and maps back; the next reader opens it again.
@@ -209,7 +216,9 @@ class Segment:
         The file is let go, not closed: a job on another thread may be syncing it. It closes with
         its last user.
         """
-        self._writer = None
+        if self._writer is not None:
+            self._ahead.give_back(self._writer)
+            self._writer = None
         self._forget_maps()
 
     def _forget_maps(self) -> None:
@@ -342,6 +351,7 @@ class Segment:
         )
         self._borders.clear()
         self.writer().truncate(position)
+        self._ahead.was_cut(position)
         self.size = position
         if position == 0:
             self.first_append_ms, self.rolls_at_ms = None, INT64_MAX

@@ -16,12 +16,14 @@ its views beyond the new end: touching them afterwards kills the process (SIGBUS
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import mmap
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from ottla.replication.storage.ports import Buffer
@@ -33,6 +35,25 @@ _BUFFERS_MAX: Final = 1024
 # A pipe or a device that somebody planted must be refused, and not waited for: hence O_NONBLOCK.
 # It means nothing to regular files.
 _OPEN_FLAGS: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+# FALLOC_FL_KEEP_SIZE: blocks beyond the end, which no reader sees.
+_KEEP_SIZE: Final = 1
+
+
+def _found_fallocate() -> Callable[[int, int, int, int], int] | None:
+    """Return the kernel's call, or None where there is none.
+
+    Not `os.posix_fallocate`: that moves the end, and writes zeros where it is not supported.
+    """
+    found = getattr(ctypes.CDLL(None), "fallocate", None)
+    if found is None or ctypes.sizeof(ctypes.c_long) != ctypes.sizeof(ctypes.c_int64):
+        return None
+    found.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    found.restype = ctypes.c_int
+    call: Callable[[int, int, int, int], int] = found
+    return call
+
+
+_fallocate: Final = _found_fallocate()
 
 
 def _error(code: int, path: str | None = None) -> OSError:
@@ -88,6 +109,16 @@ class DiskFile:
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
+
+    def reserve(self, size: int) -> None:
+        with suppress(OSError):
+            end = self.size()
+            if size == 0:
+                # Also at its own size it lets go of the blocks behind it.
+                os.ftruncate(self._fd, end)
+            elif _fallocate is not None:
+                # Whatever it answers: without these blocks the kernel finds others when it writes.
+                _fallocate(self._fd, _KEEP_SIZE, end, size)
 
     def sync(self) -> None:
         # The size counts as data for fdatasync, also when it shrinks; only times are left out.

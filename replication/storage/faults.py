@@ -8,7 +8,7 @@ directory and commit of a store. Cutting at every one of them in turn covers eve
 things become durable; what happens between two is covered by the dice of the cut.
 
 Not here: what exactly a cut takes (`unsynced.py`); how the environment of a real process asks for
-faults (`open.py`).
+faults (`open.py`). Names move within one directory only; another rename is refused (EXDEV).
 
 F1  without a cut and without a plan nobody can tell them from what is behind them
 F2  after a failed sync of a file later syncs answer "done", and keep nothing that was not written
@@ -16,8 +16,6 @@ F2  after a failed sync of a file later syncs answer "done", and keep nothing th
 F3  a store that failed to commit refuses every later commit
 F4  between a cut and the restart everything raises `PowerCutError`; after it, old handles do
 F5  the boot id changes with each cut, and with nothing else (rule 8)
-
-Limit: names move within one directory only; another rename is refused (EXDEV).
 """
 
 from __future__ import annotations
@@ -262,6 +260,10 @@ class FaultyFile:
                 inner.truncate(size)
             finally:
                 self._node.resize(inner.size())
+
+    def reserve(self, size: int) -> None:
+        if self._inner is not None:
+            self._inner.reserve(size)
 
     def sync(self) -> None:
         power = self._disk.power

@@ -93,6 +93,9 @@ class MemoryFile:
         else:
             inode.data.extend(bytes(size - len(inode.data)))
 
+    def reserve(self, size: int) -> None:
+        """There is always room."""
+
     def sync(self) -> None:
         self._open_inode()
 

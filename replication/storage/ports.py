@@ -49,6 +49,12 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None: ...
 
+    def reserve(self, size: int) -> None:
+        """Ask for room for `size` bytes beyond the end; with 0 give back what was asked for.
+
+        Neither bytes nor size change. It is a wish and raises nothing: who writes is told.
+        """
+
     def sync(self) -> None:
         """Make the bytes and the size of this file durable (D1)."""
 

@@ -96,6 +96,27 @@ def test_truncating_shortens_and_extends_with_zeros(place: tuple[Files, str]) ->
     assert file.read_at(0, 10) == b"ab\0\0"
 
 
+def test_room_beyond_the_end_is_seen_by_nobody(place: tuple[Files, str]) -> None:
+    files, root = place
+    file = fill(files, f"{root}/a", b"abc")
+    file.reserve(1 << 20)
+    assert file.size() == files.size_of(f"{root}/a") == 3
+    file.write_at(3, [b"def"])
+    file.reserve(0)
+    assert file.read_at(0, 100) == b"abcdef"
+    assert file.size() == 6
+
+
+@pytest.mark.parametrize("size", [0, 1 << 20, 1 << 62])
+def test_a_wish_for_room_raises_nothing(place: tuple[Files, str], size: int) -> None:
+    files, root = place
+    file = fill(files, f"{root}/a", b"abc")
+    file.reserve(size)
+    assert file.read_at(0, 100) == b"abc"
+    file.close()
+    file.reserve(size)
+
+
 def test_a_view_outlives_its_file_and_cannot_be_written(place: tuple[Files, str]) -> None:
     files, root = place
     file = fill(files, f"{root}/a", b"abcdef")

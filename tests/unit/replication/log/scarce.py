@@ -30,6 +30,9 @@ class ScarceFile:
     def truncate(self, size: int) -> None:
         self._inner.truncate(size)
 
+    def reserve(self, size: int) -> None:
+        self._inner.reserve(size)
+
     def sync(self) -> None:
         if self._files.sync_error is not None:
             raise OSError(self._files.sync_error, os.strerror(self._files.sync_error))

@@ -1,0 +1,155 @@
+"""Room that a segment asks for before it needs it: how much, when, and that it is given back."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ottla.proto.ids import Offset
+from ottla.replication.log.ahead import AHEAD_FROM, AHEAD_MAX, RoomAhead
+from ottla.replication.log.log import Log
+from ottla.replication.log.surgery import truncate
+from ottla.replication.storage.disk import DiskFiles
+from ottla.replication.storage.memory import MemoryFile, MemoryFiles, MemoryStateStore
+from tests.builders import OneLog, append, small_settings, values_of
+
+MIB = 1024**2
+# A page, of which a file has only a part, and what a file system keeps of a file besides.
+_CRUMBS_BYTES = 16 * 1024
+
+
+class AskedFile(MemoryFile):
+    """Remembers what it was asked for."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self) -> None:
+        inner = MemoryFiles().open("/a", create=True)
+        super().__init__(inner._open_inode(), writable=True)
+        self.asked: list[int] = []
+
+    def reserve(self, size: int) -> None:
+        self.asked.append(size)
+
+
+@pytest.mark.parametrize(
+    ("size", "segment_bytes", "asked"),
+    [
+        (AHEAD_FROM, 1024 * MIB, [MIB]),
+        (3 * MIB, 1024 * MIB, [3 * MIB]),
+        (500 * MIB, 1024 * MIB, [AHEAD_MAX]),
+        (60 * MIB, 64 * MIB, [4 * MIB]),
+        (64 * MIB, 64 * MIB, []),
+        # One batch larger than a segment may be.
+        (65 * MIB, 64 * MIB, []),
+    ],
+)
+def test_as_much_as_there_is_but_no_more_than_the_segment_takes(
+    size: int, segment_bytes: int, asked: list[int]
+) -> None:
+    file, room = AskedFile(), RoomAhead(0)
+    room.ask(file, size, segment_bytes)
+    assert file.asked == asked
+
+
+def test_it_is_time_to_ask_again_when_half_of_it_is_used() -> None:
+    room = RoomAhead(0)
+    assert room.due_at == AHEAD_FROM
+    room.ask(AskedFile(), 100 * MIB, 1024 * MIB)
+    assert room.due_at == 108 * MIB
+    room.ask(AskedFile(), 64 * MIB, 64 * MIB)
+    # Nothing is wanted: not to be asked for each batch all the same.
+    assert room.due_at > 64 * MIB
+
+
+def test_what_nobody_asked_for_is_not_given_back() -> None:
+    file = AskedFile()
+    RoomAhead(100).give_back(file)
+    assert not file.asked
+
+
+def test_it_is_given_back_once() -> None:
+    file, room = AskedFile(), RoomAhead(0)
+    room.ask(file, 2 * MIB, 64 * MIB)
+    room.give_back(file)
+    room.give_back(file)
+    assert file.asked == [2 * MIB, 0]
+
+
+def test_whoever_loads_a_large_segment_gives_back_what_a_crash_left() -> None:
+    file = AskedFile()
+    RoomAhead(AHEAD_FROM).give_back(file)
+    assert file.asked == [0]
+
+
+# -- on a real disk --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> OneLog:
+    probe = DiskFiles().open(str(tmp_path / "probe"), create=True)
+    probe.reserve(MIB)
+    blocks = os.fstat(probe.fileno()).st_blocks
+    probe.close()
+    if not blocks:
+        pytest.skip("this file system reserves nothing")
+    settings = small_settings(segment_bytes=8 * MIB, max_message_bytes=2 * MIB)
+    return OneLog(settings, DiskFiles(), MemoryStateStore(), str(tmp_path))
+
+
+def unused_bytes(log: Log, number: int = -1) -> int:
+    found = os.stat(log.segments[number].path)
+    return found.st_blocks * 512 - found.st_size
+
+
+def filled(log: Log, mebibytes: int) -> Log:
+    for _ in range(mebibytes):
+        append(log, b"x" * MIB)
+    return log
+
+
+def test_a_small_segment_has_what_it_needs(one: OneLog) -> None:
+    log = one.create()
+    append(log, b"x" * 1000)
+    assert unused_bytes(log) <= _CRUMBS_BYTES
+
+
+def test_a_segment_that_grows_has_room_and_its_size_is_that_of_its_batches(one: OneLog) -> None:
+    log = filled(one.create(), 3)
+    assert unused_bytes(log) > MIB
+    assert Path(log.active.path).stat().st_size == log.active.size
+    assert values_of(log) == [b"x" * MIB] * 3
+
+
+def test_a_full_segment_keeps_nothing(one: OneLog) -> None:
+    log = filled(one.create(), 9)
+    assert len(log.segments) == 2
+    assert unused_bytes(log, 0) <= _CRUMBS_BYTES
+
+
+def test_a_log_that_is_closed_keeps_nothing(one: OneLog) -> None:
+    log = filled(one.create(), 3)
+    log.checkpoint()
+    log.close()
+    assert unused_bytes(log) <= _CRUMBS_BYTES
+
+
+def test_a_log_that_is_cut_keeps_nothing_and_goes_on(one: OneLog) -> None:
+    log = filled(one.create(), 3)
+    truncate(log, Offset(2))
+    assert unused_bytes(log) <= _CRUMBS_BYTES
+    filled(log, 2)
+    assert unused_bytes(log) > MIB
+    assert values_of(log) == [b"x" * MIB] * 4
+
+
+def test_what_a_crash_left_stays_until_the_segment_is_full(one: OneLog) -> None:
+    left = unused_bytes(filled(one.create(), 3))
+    # Opened as after a crash: the first one was never closed.
+    log, _ = one.open()
+    assert values_of(log) == [b"x" * MIB] * 3
+    assert unused_bytes(log) == left
+    log.roll()
+    assert unused_bytes(log, 0) <= _CRUMBS_BYTES
