@@ -30,6 +30,7 @@ from ottla.proto.records.header import CRC_START, LENGTH_END, STAMP_END, Timesta
 from ottla.proto.records.validate import BatchLimits, validate_produced
 from ottla.replication.log.log import Log
 from ottla.replication.settings import LogSettings
+from ottla.replication.storage.disk import DiskFiles
 
 _COPY_BATCH_BYTES: Final = 1 << 20
 _PROFILE_CALLS_SHOWN: Final = 16
@@ -73,7 +74,10 @@ def _parts_of(directory: str, pool: Pool) -> tuple[float, float, float, float]:
     pieces = [in_two(batch) for batch in pool.batches]
     sealed = [batch[CRC_START:] for batch in pool.batches]
     path = f"{directory}/anatomy"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    file = DiskFiles().open(path, create=True)
+    # As the log does, which asks for as much as it has.
+    file.reserve(2 * pool.batch_size * len(pool))
+    descriptor = file.fileno()
     position = 0
 
     def write() -> None:
@@ -102,7 +106,7 @@ def _parts_of(directory: str, pool: Pool) -> tuple[float, float, float, float]:
         write()
         pool.renew()
         seconds = timed(append), timed(write), timed(checksum), timed(validate)
-    os.close(descriptor)
+    file.close()
     os.unlink(path)
     return seconds
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from bench.batches import NOW_MS, Pool
@@ -65,16 +66,19 @@ def new_log(directory: str, settings: LogSettings | None = None) -> Iterator[Log
         shutil.rmtree(root)
 
 
-def append_cases(directory: str, size: int, *, producer_id: int, queue: int) -> tuple[Case, Case]:
+def append_cases(
+    directory: str, size: int, *, producer_id: int, queue: int
+) -> tuple[Case, Case, Case]:
     """Batches that come one by one, or that have queued up `queue` at a time.
 
-    What has queued up is written with one call, by the log and by its limit.
+    What has queued up is written with one call, by the log and by its limits: the second of them
+    asks for room ahead, as the log does.
     """
     pool = Pool(size, producer_id=producer_id, count_min=queue)
     passes = _TURN_BYTES // (size * len(pool))
 
-    def run_raw() -> float:
-        files = RawFiles(directory, roll_bytes=_SEGMENT_BYTES)
+    def run_raw(is_ahead: bool = False) -> float:
+        files = RawFiles(directory, roll_bytes=_SEGMENT_BYTES, is_ahead=is_ahead)
         pool.begin()
         seconds = 0.0
         for _ in range(passes):
@@ -107,7 +111,11 @@ def append_cases(directory: str, size: int, *, producer_id: int, queue: int) -> 
     count = passes * len(pool)
     name = "append" if queue == 1 else f"append, {queue} queued"
     name += "" if producer_id < 0 else ", idempotent"
-    return Case("writev", size, count, run_raw), Case(name, size, count, run_log)
+    return (
+        Case("writev", size, count, run_raw),
+        Case("writev, room ahead", size, count, partial(run_raw, is_ahead=True)),
+        Case(name, size, count, run_log),
+    )
 
 
 def sync_cases(directory: str, size: int) -> tuple[Case, Case]:

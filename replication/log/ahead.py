@@ -5,14 +5,14 @@ disk for each block at the moment when it is written costs the kernel nearly as 
 
 V1  what is asked for changes neither the bytes of a file nor its size: nobody who reads notices
 V2  a segment asks for as much as it has, `AHEAD_MAX` at most, and a small one for nothing
-V3  what is left is given back when the segment is sealed, cut, or let go of; after a crash it stays
-    until then
+V3  what is left is given back when the segment is sealed, cut, or let go of; what a crash left, too
 
 Not here: how the kernel is asked (`storage/disk.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from ottla.replication.storage.ports import File
@@ -29,8 +29,8 @@ class RoomAhead:
     def __init__(self, size: int) -> None:
         # As soon as the segment is as large as this, it is time to ask.
         self.due_at = max(size, AHEAD_FROM)
-        # What a process that crashed had asked for is still there, perhaps.
-        self._is_held = size >= AHEAD_FROM
+        # Of a file that was there before nobody knows what a process that crashed had asked for.
+        self._is_held = True
 
     def ask(self, file: File, size: int, segment_bytes: int) -> None:
         """Ask for more, for a segment that has grown to `size` and will roll at `segment_bytes`."""
@@ -41,10 +41,10 @@ class RoomAhead:
             file.reserve(wanted)
             self._is_held = True
 
-    def give_back(self, file: File) -> None:
+    def give_back(self, writer: Callable[[], File]) -> None:
         if self._is_held:
             self._is_held = False
-            file.reserve(0)
+            writer().reserve(0)
 
     def was_cut(self, size: int) -> None:
         """The file was truncated to this, and nothing is left behind its end."""

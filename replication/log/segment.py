@@ -208,7 +208,7 @@ class Segment:
         self._note_time(indexes.times)
         indexes.offsets.save(trim=True)
         indexes.times.save(trim=True)
-        self._ahead.give_back(self.writer())
+        self._ahead.give_back(self.writer)
 
     def release(self) -> None:
         """Give file and maps back; the next reader opens it again.
@@ -217,7 +217,7 @@ class Segment:
         its last user.
         """
         if self._writer is not None:
-            self._ahead.give_back(self._writer)
+            self._ahead.give_back(self.writer)
             self._writer = None
         self._forget_maps()
 

@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
+from ottla.replication.storage.errors import os_error
 from ottla.replication.storage.ports import Buffer
 
 _FILE_MODE: Final = 0o640
@@ -35,6 +36,9 @@ _BUFFERS_MAX: Final = 1024
 # A pipe or a device that somebody planted must be refused, and not waited for: hence O_NONBLOCK.
 # It means nothing to regular files.
 _OPEN_FLAGS: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+# Nobody asks ahead for more than this part of what is free: a disk that fills up is for what is
+# written.
+_SHARE_OF_FREE: Final = 64
 # FALLOC_FL_KEEP_SIZE: blocks beyond the end, which no reader sees.
 _KEEP_SIZE: Final = 1
 
@@ -56,10 +60,6 @@ def _found_fallocate() -> Callable[[int, int, int, int], int] | None:
 _fallocate: Final = _found_fallocate()
 
 
-def _error(code: int, path: str | None = None) -> OSError:
-    return OSError(code, os.strerror(code), path)
-
-
 class DiskFile:
     """One open descriptor. It is given back by `close`, or when the last holder lets go."""
 
@@ -71,7 +71,7 @@ class DiskFile:
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
         if position < 0:
             # The kernel takes −1 for "wherever the cursor is", and there must be no cursor.
-            raise _error(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         size = sum(map(len, buffers))
         if len(buffers) > _BUFFERS_MAX or os.pwritev(self._fd, buffers, position) != size:
             # Writing the first part again is harmless, and keeps the usual case to one line.
@@ -82,7 +82,7 @@ class DiskFile:
         while rest:
             written = os.pwritev(self._fd, rest[:_BUFFERS_MAX], position)
             if not written:
-                raise _error(errno.EIO)
+                raise os_error(errno.EIO)
             position += written
             done = 0
             while done < len(rest) and written >= len(rest[done]):
@@ -116,9 +116,13 @@ class DiskFile:
             if size == 0:
                 # Also at its own size it lets go of the blocks behind it.
                 os.ftruncate(self._fd, end)
-            elif _fallocate is not None:
+            elif _fallocate is not None and size <= self._free_bytes() // _SHARE_OF_FREE:
                 # Whatever it answers: without these blocks the kernel finds others when it writes.
                 _fallocate(self._fd, _KEEP_SIZE, end, size)
+
+    def _free_bytes(self) -> int:
+        found = os.fstatvfs(self._fd)
+        return found.f_bavail * found.f_frsize
 
     def sync(self) -> None:
         # The size counts as data for fdatasync, also when it shrinks; only times are left out.
@@ -142,7 +146,7 @@ class DiskFile:
 
     def fileno(self) -> int:
         if self._fd < 0:
-            raise _error(errno.EBADF)
+            raise os_error(errno.EBADF)
         return self._fd
 
     def close(self) -> None:
@@ -168,7 +172,7 @@ class DiskFiles:
         mode = os.fstat(file.fileno()).st_mode
         if not stat.S_ISREG(mode):
             file.close()
-            raise _error(errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, path)
+            raise os_error(errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, path)
         return file
 
     def exists(self, path: str) -> bool:

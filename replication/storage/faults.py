@@ -21,8 +21,8 @@ F5  the boot id changes with each cut, and with nothing else (rule 8)
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
@@ -31,6 +31,7 @@ from threading import RLock
 from typing import Final, Protocol
 
 from ottla.proto.errors import StorageError, ensure
+from ottla.replication.storage.errors import os_error
 from ottla.replication.storage.failpoints import CrashError
 from ottla.replication.storage.ports import Buffer, File, Files, StateStore
 from ottla.replication.storage.unsynced import (
@@ -137,10 +138,6 @@ class Power:
         self._is_on = True
 
 
-def _error(code: int, path: str | None = None) -> OSError:
-    return OSError(code, os.strerror(code), path)
-
-
 @dataclass(slots=True)
 class FaultRule:
     """Fail the n-th time that an operation meets a path, and if it lasts, every time from then."""
@@ -189,7 +186,7 @@ class FaultPlan:
                 rule.hits += 1
                 if rule.hits == rule.nth or (rule.is_lasting and rule.hits > rule.nth):
                     self.met += 1
-                    raise _error(rule.code, path)
+                    raise os_error(rule.code, path)
 
 
 class FaultyFile:
@@ -219,7 +216,7 @@ class FaultyFile:
         self._disk.power.require(self._life)
         self._disk.plan.check(operation, self._path)
         if self._inner is None:
-            raise _error(errno.EBADF, self._path)
+            raise os_error(errno.EBADF, self._path)
         return self._inner
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
@@ -233,7 +230,7 @@ class FaultyFile:
                 # A full disk takes what fits, and says so only then.
                 self._disk.plan.met += 1
                 self._write(inner, position, [b"".join(buffers)[:room]], room)
-                raise _error(errno.ENOSPC, self._path)
+                raise os_error(errno.ENOSPC, self._path)
 
     def _write(self, inner: File, position: int, buffers: Sequence[Buffer], size: int) -> None:
         if size and position >= 0 and self._writable:
@@ -262,8 +259,11 @@ class FaultyFile:
                 self._node.resize(inner.size())
 
     def reserve(self, size: int) -> None:
-        if self._inner is not None:
-            self._inner.reserve(size)
+        power = self._disk.power
+        with power.lock, suppress(PowerCutError):
+            power.require(self._life)
+            if self._inner is not None:
+                self._inner.reserve(size)
 
     def sync(self) -> None:
         power = self._disk.power
@@ -372,7 +372,7 @@ class FaultyFiles:
             lost: Tracked | None = None
             if self._inner.exists(source):
                 if source.rpartition("/")[0] != target.rpartition("/")[0]:
-                    raise _error(errno.EXDEV, target)
+                    raise os_error(errno.EXDEV, target)
                 if self._inner.exists(target):
                     lost = self._kept_node(target)
                 node = self._tree.node(source)
@@ -412,7 +412,7 @@ class FaultyFiles:
             self.plan.check("sync_dir", path)
             if directory.poisoned:
                 # Its journal was aborted: no filesystem goes on after that.
-                raise _error(errno.EIO, path)
+                raise os_error(errno.EIO, path)
             self.plan.tarry()
             self._inner.sync_dir(path)
         except OSError:

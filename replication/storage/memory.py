@@ -13,19 +13,15 @@ M2  a view from `map` shows the file as it was at that moment. On a real disk it
 from __future__ import annotations
 
 import errno
-import os
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ottla.proto.errors import StorageError
+from ottla.replication.storage.errors import os_error
 from ottla.replication.storage.ports import Buffer
 
 KEY_SIZE_MAX: Final = 511
-
-
-def _error(code: int, path: str | None = None) -> OSError:
-    return OSError(code, os.strerror(code), path)
 
 
 class _Inode:
@@ -57,15 +53,15 @@ class MemoryFile:
 
     def _open_inode(self) -> _Inode:
         if self._inode is None:
-            raise _error(errno.EBADF)
+            raise os_error(errno.EBADF)
         return self._inode
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
         inode = self._open_inode()
         if not self._writable:
-            raise _error(errno.EBADF)
+            raise os_error(errno.EBADF)
         if position < 0:
-            raise _error(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         inode.view = None
         data = inode.data
         if position > len(data) and any(buffers):
@@ -77,7 +73,7 @@ class MemoryFile:
 
     def read_at(self, position: int, size: int) -> bytes:
         if position < 0 or size < 0:
-            raise _error(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         return bytes(self._open_inode().data[position : position + size])
 
     def size(self) -> int:
@@ -86,7 +82,7 @@ class MemoryFile:
     def truncate(self, size: int) -> None:
         inode = self._open_inode()
         if size < 0 or not self._writable:
-            raise _error(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         inode.view = None
         if size <= len(inode.data):
             del inode.data[size:]
@@ -110,7 +106,7 @@ class MemoryFile:
         return inode.view[:]
 
     def fileno(self) -> int:
-        raise _error(errno.EOPNOTSUPP)
+        raise os_error(errno.EOPNOTSUPP)
 
     def close(self) -> None:
         if self._inode is not None and self._holds_lock:
@@ -149,7 +145,7 @@ class MemoryFiles:
     def make_dir(self, path: str) -> None:
         parent, name = self._place(path)
         if not isinstance(parent.setdefault(name, _Directory()), _Directory):
-            raise _error(errno.EEXIST, path)
+            raise os_error(errno.EEXIST, path)
 
     def rename(self, source: str, target: str) -> None:
         node = self._node(source)
@@ -159,7 +155,7 @@ class MemoryFiles:
         if replaced is node:
             return
         if isinstance(node, _Directory) and f"{target}/".startswith(f"{source}/"):
-            raise _error(errno.EINVAL, target)
+            raise os_error(errno.EINVAL, target)
         if replaced is not None:
             self._require_replaceable(node, replaced, target)
         del old_parent[old_name]
@@ -171,21 +167,21 @@ class MemoryFiles:
     ) -> None:
         if isinstance(node, _Directory):
             if not isinstance(replaced, _Directory):
-                raise _error(errno.ENOTDIR, target)
+                raise os_error(errno.ENOTDIR, target)
             if replaced:
-                raise _error(errno.ENOTEMPTY, target)
+                raise os_error(errno.ENOTEMPTY, target)
         elif isinstance(replaced, _Directory):
-            raise _error(errno.EISDIR, target)
+            raise os_error(errno.EISDIR, target)
 
     def remove(self, path: str) -> None:
         if isinstance(self._node(path), _Directory):
-            raise _error(errno.EISDIR, path)
+            raise os_error(errno.EISDIR, path)
         parent, name = self._place(path)
         del parent[name]
 
     def remove_dir(self, path: str) -> None:
         if self._directory(path):
-            raise _error(errno.ENOTEMPTY, path)
+            raise os_error(errno.ENOTEMPTY, path)
         parent, name = self._place(path)
         del parent[name]
 
@@ -195,7 +191,7 @@ class MemoryFiles:
     def lock(self, path: str) -> MemoryFile:
         inode = self._file(path, create=True)
         if inode.locked:
-            raise _error(errno.EWOULDBLOCK, path)
+            raise os_error(errno.EWOULDBLOCK, path)
         inode.locked = True
         return MemoryFile(inode, writable=True, holds_lock=True)
 
@@ -204,16 +200,16 @@ class MemoryFiles:
         node = parent.get(name)
         if node is None:
             if not create:
-                raise _error(errno.ENOENT, path)
+                raise os_error(errno.ENOENT, path)
             node = parent[name] = _Inode()
         if isinstance(node, _Directory):
-            raise _error(errno.EISDIR, path)
+            raise os_error(errno.EISDIR, path)
         return node
 
     def _directory(self, path: str) -> _Directory:
         node = self._node(path)
         if not isinstance(node, _Directory):
-            raise _error(errno.ENOTDIR, path)
+            raise os_error(errno.ENOTDIR, path)
         return node
 
     def _node(self, path: str) -> _Inode | _Directory:
@@ -222,7 +218,7 @@ class MemoryFiles:
         parent, name = self._place(path)
         node = parent.get(name)
         if node is None:
-            raise _error(errno.ENOENT, path)
+            raise os_error(errno.ENOENT, path)
         return node
 
     def _place(self, path: str) -> tuple[_Directory, str]:
@@ -232,12 +228,12 @@ class MemoryFiles:
         for part in parents:
             node = directory.get(part)
             if node is None:
-                raise _error(errno.ENOENT, path)
+                raise os_error(errno.ENOENT, path)
             if not isinstance(node, _Directory):
-                raise _error(errno.ENOTDIR, path)
+                raise os_error(errno.ENOTDIR, path)
             directory = node
         if not name:
-            raise _error(errno.EBUSY, path)
+            raise os_error(errno.EBUSY, path)
         return directory, name
 
 

@@ -82,7 +82,8 @@ def _write_until(
     end = time.monotonic() + DEADLINE_S
     while node.is_running and time.monotonic() < end:
         for _ in range(dice.randint(1, 50)):
-            filler = b"x" * dice.choice((1, 100, 3000))
+            # With the largest, segments grow until they ask for room ahead (ADR 0035).
+            filler = b"x" * dice.choice((1, 100, 3000, 30_000))
             value = f"{len(notebook.sent)}-".encode() + filler
             notebook.sent.add(value)
             producer.produce(

@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from ottla.replication.settings import LogSettings
+from ottla.replication.storage.disk import DiskFiles
+from ottla.replication.storage.memory import MemoryStateStore
+from tests.builders import OneLog, append
 from tests.interop.dump import Dump
 from tests.interop.judge import judge
 from tests.interop.our_log import COMPACTED, NAMES, PRODUCER_EPOCH, PRODUCER_ID, OurLog
@@ -18,6 +22,7 @@ from tests.interop.our_log import COMPACTED, NAMES, PRODUCER_EPOCH, PRODUCER_ID,
 pytestmark = pytest.mark.interop
 
 OurLogs = dict[str, OurLog]
+MIB = 1024**2
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +85,20 @@ def test_kafka_sees_codec_and_time_type_of_our_batches(
     assert codecs == {log.variant.stored_codec.name.lower()}
     expected = "LogAppendTime" if name.startswith("append-time") else "CreateTime"
     assert {batch["timestamp_type"] for batch in batches} == {expected}
+
+
+def test_kafka_sees_nothing_of_the_room_behind_an_open_segment(kafka: None, tmp_path: Path) -> None:
+    one = OneLog(LogSettings(), DiskFiles(), MemoryStateStore(), str(tmp_path))
+    log = one.create()
+    for _ in range(200):
+        append(log, b"word" * 2500)
+    log.checkpoint()
+    file = Path(log.active.path)
+    found = file.stat()
+    assert found.st_blocks * 512 > found.st_size + MIB, "no room was asked for"
+    verdict = judge([file.parent])
+    assert verdict.complaints == []
+    assert len(verdict.files[file].batches) == 200
 
 
 def test_kafka_sees_the_producer_and_its_sequences(our_logs: OurLogs, verdict: Dump) -> None:
