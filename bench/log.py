@@ -9,9 +9,9 @@ sync     append and `sync`, batch by batch    against   writev and fdatasync
          `GroupCommit`, so many waiting       against   so many writev and one fdatasync
 read     `Log.read` and sendfile              against   sendfile of the same bytes, same pieces
 
-The log checks, numbers and indexes what the limit only writes. It also asks the file system for room
-ahead (ADR 0035), which a plain `writev` does not, so that its share may be above 100 %; beside it
-stands the share of a `writev` that asks for as much.
+The log checks, numbers and indexes what the limit only writes. It also asks the file system for
+room ahead (ADR 0035), which a plain `writev` does not, so that its share may be above 100 %; beside
+it stands the share of a `writev` that asks for as much.
 """
 
 from __future__ import annotations
