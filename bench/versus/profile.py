@@ -50,6 +50,7 @@ _WAITS: Final = frozenset(
         "_worker (concurrent/futures/thread.py)",
         "Condition.wait (threading.py)",
         "EpollSelector.select (selectors.py)",
+        "SyncThreads._work (ottla/replication/log/sync_threads.py)",
         "Thread.run (threading.py)",
     }
 )
