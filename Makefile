@@ -166,7 +166,7 @@ bench: bench-install ## Ottla beside Apache Kafka and NATS, the whole table, int
 	$(BIN)/python -m bench.versus run --out docs/benchmarks $(OPTIONS)
 
 .PHONY: bench-twice
-bench-twice: bench-install ## the whole table twice, about 50 min each, and whether the two agree
+bench-twice: bench-install ## the whole table twice, about 45 min each, and whether the two agree
 	$(BIN)/python -m bench.versus twice --out docs/benchmarks $(OPTIONS)
 
 .PHONY: bench-quick
