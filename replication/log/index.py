@@ -227,12 +227,22 @@ def _count_below(
     if high > 4 * _NEAR:
         # Batches of one topic are much alike: if there are so many entries up to the last value,
         # it is easy to say where this one will be, give or take a few.
-        guess = high * value // max(1, unpack(entries, (high - 1) * width)[1])
+        guess = high * value // (unpack(entries, (high - 1) * width)[1] or 1)
         if _NEAR < guess < high - _NEAR:
-            if unpack(entries, (guess - _NEAR) * width)[1] < value:
-                low = guess - _NEAR + 1
-            if unpack(entries, (guess + _NEAR) * width)[1] >= value:
-                high = guess + _NEAR
+            at = guess * width
+            if unpack(entries, at)[1] < value:
+                if unpack(entries, at + width)[1] >= value:
+                    # As close as can be, where batches are of one size.
+                    return guess + 1
+                low = guess + 1
+                if unpack(entries, at + _NEAR * width)[1] >= value:
+                    high = guess + _NEAR
+            else:
+                if unpack(entries, at - width)[1] < value:
+                    return guess
+                high = guess
+                if unpack(entries, at - _NEAR * width)[1] < value:
+                    low = guess - _NEAR + 1
     while low < high:
         middle = (low + high) // 2
         if unpack(entries, middle * width)[1] < value:
