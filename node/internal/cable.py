@@ -71,6 +71,7 @@ class Cable:
         "_is_closed",
         "_is_heard",
         "_is_over",
+        "_is_reading_soon",
         "_is_watched",
         "_largest",
         "_loop",
@@ -95,6 +96,8 @@ class Cable:
         # Whether the kernel tells when it takes more.
         self._is_watched = False
         self._is_heard = False
+        # With TLS: it is read on in the next turn, whether or not the kernel calls.
+        self._is_reading_soon = False
         # Nothing is heard or said any more; and the socket is gone, too.
         self._is_over = False
         self._is_closed = False
@@ -118,7 +121,7 @@ class Cable:
         self._loop.add_reader(self._sock.fileno(), self._on_readable)
         if isinstance(self._sock, ssl.SSLSocket):
             # What came with the handshake is in no socket any more.
-            self._loop.call_soon(self._on_readable)
+            self._read_soon()
 
     # -- saying ----------------------------------------------------------------------------------
 
@@ -191,7 +194,17 @@ class Cable:
         else:
             if isinstance(self._sock, ssl.SSLSocket):
                 # What TLS has decrypted already makes no socket readable.
-                self._loop.call_soon(self._on_readable)
+                self._read_soon()
+
+    def _read_soon(self) -> None:
+        # Once: each call would ask for another, besides those that the selector makes.
+        if not self._is_reading_soon:
+            self._is_reading_soon = True
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        self._is_reading_soon = False
+        self._on_readable()
 
     def _read(self) -> bool:
         """Read once, and let every whole frame be heard; return whether there may be more."""

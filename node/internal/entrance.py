@@ -19,6 +19,8 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
+from itertools import count
 from typing import Final
 
 from ottla.node.internal.cable import prepare
@@ -35,6 +37,8 @@ TICKET_BYTES: Final = 32
 LET_IN_S: Final = 5.0
 WAITING_MAX: Final = 64
 _BACKLOG: Final = 64
+# Let in one after the other; then others have their turn, too.
+_ACCEPTS_MAX: Final = 16
 # Without a descriptor left there is nothing to do but wait.
 _SHORTAGE_PAUSE_S: Final = 0.2
 
@@ -113,7 +117,11 @@ class Entrance:
 
     async def _accept(self, ours: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        while True:
+        for number in count(1):
+            if number % _ACCEPTS_MAX == 0:
+                # While somebody stands in line `sock_accept` does not wait. Without this nobody
+                # else had a turn, and who is sent away lets go of its connection in a turn.
+                await asyncio.sleep(0)
             try:
                 sock, name = await loop.sock_accept(ours)
             except OSError as error:
@@ -123,14 +131,22 @@ class Entrance:
             caller = Address(name[0], name[1])
             if len(self._waiting) >= WAITING_MAX:
                 # Not the newcomer: a follower shows its ticket as soon as it is there (D2).
-                next(iter(self._waiting)).cancel()
+                self._send_away(next(iter(self._waiting)))
                 self._told.ill("line_refused", "Too many wait to be let in.", caller=caller)
             task = loop.create_task(self._greet(sock, caller))
             self._waiting[task] = None
-            task.add_done_callback(self._left)
+            task.add_done_callback(partial(self._left, sock))
 
-    def _left(self, task: asyncio.Task[None]) -> None:
+    def _send_away(self, task: asyncio.Task[None]) -> None:
+        # Not when it has ended: the next newcomer would send the same one away again.
+        del self._waiting[task]
+        task.cancel()
+
+    def _left(self, sock: socket.socket, task: asyncio.Task[None]) -> None:
         self._waiting.pop(task, None)
+        if task.cancelled():
+            # It may have been sent away before it was greeted at all.
+            sock.close()
         report_bug(task)
 
     async def _greet(self, sock: socket.socket, caller: Address) -> None:

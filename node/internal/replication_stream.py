@@ -218,11 +218,12 @@ class ReplicationStream:
         try:
             async with asyncio.timeout(_CONNECT_S):
                 number, entrance = await self._ticket(where)
-                sock = await self._dialled(entrance, number)
+                ways = await self._addresses(entrance)
         except grpc.aio.AioRpcError as error:
             raise _broken(error) from None
         except TimeoutError:
             raise _BrokenError("It did not answer in time.") from None
+        sock = await self._dialled(entrance, ways, number)
         cable = Cable(sock, frame_bytes_max=self._follower.receive_bytes_max())
         try:
             if not self._has_moved.is_set():
@@ -248,17 +249,25 @@ class ReplicationStream:
         except ValueError:
             raise _BrokenError("It gave no ticket, but something else.") from None
 
-    async def _dialled(self, entrance: Address, number: bytes) -> socket.socket:
+    async def _dialled(
+        self, entrance: Address, ways: Sequence[Address], number: bytes
+    ) -> socket.socket:
         """Open a connection and show the ticket; raise `_BrokenError` if that cannot be done."""
-        why: OSError | None = None
+        why = "it has no address"
+        # One that swallows all that is sent there, as a firewall may, leaves time for the others.
+        each_s = _CONNECT_S / max(1, len(ways))
         # All that the name has: the one by which the leader was asked need not be the right one.
-        for way in await self._addresses(entrance):
+        for position, way in enumerate(ways):
             try:
-                return await self._connected(way, number)
+                async with asyncio.timeout(each_s):
+                    return await self._connected(way, number)
+            except TimeoutError:
+                found = f"no answer within {each_s:g} s"
             except OSError as error:
-                why = why or error
-        told = "it has no address" if why is None else why_of(why)
-        raise _BrokenError(f"Its listener REPLICATION at {entrance} cannot be reached: {told}.")
+                found = why_of(error)
+            # The first is the one that whoever looks for the reason will try.
+            why = found if position == 0 else why
+        raise _BrokenError(f"Its listener REPLICATION at {entrance} cannot be reached: {why}.")
 
     async def _connected(self, way: Address, number: bytes) -> socket.socket:
         """Return a connection on which the ticket was shown, or raise `OSError`."""

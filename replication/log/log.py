@@ -234,7 +234,7 @@ class Log:
         sealed, segment = self.active, self.new_segment(self.end_offset)
         try:
             hit("log.roll.before")
-            self.handles.relieved(sealed.seal)
+            is_touched = self.handles.relieved(sealed.seal)
             self.handles.relieved(segment.create)
         except OSError as error:
             if is_shortage(error):
@@ -244,7 +244,7 @@ class Log:
                     segment.remove()
             raise self.fail_reading("roll", error) from error
         self.segments.append(segment)
-        self.unsynced.sealed(sealed)
+        self.unsynced.sealed(sealed, is_touched=is_touched)
         self.unsynced.began(segment)
         hit("log.roll.after")
 
@@ -320,7 +320,7 @@ class Log:
     def begin_sync(self) -> SyncJob | None:
         """Return the work that makes all appended so far durable, or None if it is."""
         self.require_online()
-        if self.synced_offset == self.end_offset and not self.unsynced.directory:
+        if self.synced_offset == self.end_offset and not self.unsynced:
             return None
         return self._sync_job()
 
@@ -361,7 +361,8 @@ class Log:
         self.require_online()
         state = self.state
         known = state.recovery_point, state.high_watermark, state.epochs
-        if not force and known == (self.end_offset, self.high_watermark, self.epochs.entries):
+        here = self.end_offset, self.high_watermark, self.epochs.entries
+        if not force and known == here and not self.unsynced:
             return None
         try:
             index_files = self.handles.relieved(self.unsynced.open_indexes) + self._save_aborted()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
@@ -62,6 +63,20 @@ def run(story: Callable[[], Awaitable[None]]) -> None:
         assert not failed, failed
 
     asyncio.run(whole())
+
+
+@contextmanager
+def hole(host: str, port: int = 0) -> Iterator[Address]:
+    """Give an address at which nobody is refused, and nobody gets an answer: its line is full."""
+    with socket.socket() as found, ExitStack() as waiting:
+        found.bind((host, port))
+        found.listen(0)
+        for _ in range(4):
+            one = waiting.enter_context(socket.socket())
+            one.setblocking(False)
+            with suppress(BlockingIOError):
+                one.connect(found.getsockname())
+        yield Address(host, found.getsockname()[1])
 
 
 @dataclass(eq=False)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
 import socket
 import ssl
+import sys
+import termios
 import weakref
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
 from struct import Struct
 
 import pytest
 
+from ottla.node.internal import cable
 from ottla.node.internal.cable import BUFFER_USUAL, Cable, CableEndedError, prepare
 from ottla.node.internal.entrance import secured
 from ottla.node.internal.tls import name_of
@@ -65,13 +69,7 @@ async def connected() -> tuple[socket.socket, socket.socket]:
 
 @asynccontextmanager
 async def cables(keys: Path | None = None, **fields: int) -> AsyncIterator[tuple[Ear, Ear]]:
-    near, far = await connected()
-    if keys is not None:
-        authority = Authority(keys)
-        near, far = await asyncio.gather(
-            secured(near, authority.tls(2).calling_context(), server_hostname=name_of(1)),
-            secured(far, authority.tls(1).serving_context()),
-        )
+    near, far = await (connected() if keys is None else secured_pair(keys))
     one, other = Ear(near), Ear(far, **fields)
     one.start()
     other.start()
@@ -85,6 +83,27 @@ async def cables(keys: Path | None = None, **fields: int) -> AsyncIterator[tuple
 @pytest.fixture(params=["plain", "tls"])
 def keys(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     return tmp_path if request.param == "tls" else None
+
+
+async def secured_pair(keys: Path) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
+    """Return both ends of a connection with TLS, which takes a megabyte that nobody reads."""
+    near, far = await connected()
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    authority = Authority(keys)
+    return await asyncio.gather(
+        secured(near, authority.tls(2).calling_context(), server_hostname=name_of(1)),
+        secured(far, authority.tls(1).serving_context()),
+    )
+
+
+async def arrived(sock: socket.socket, size: int) -> None:
+    """Wait until so many bytes lie in the kernel."""
+
+    def waiting_bytes() -> int:
+        return int.from_bytes(fcntl.ioctl(sock, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+    await until(lambda: waiting_bytes() >= size)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -109,6 +128,79 @@ def test_l1_frames_arrive_whole_and_in_order_whatever_their_sizes(
             assert not one.cable.is_busy
             assert not one.ends
             assert not other.ends
+
+    run(story)
+
+
+def test_l1_with_tls_a_frame_that_was_decrypted_before_the_start_is_heard(tmp_path: Path) -> None:
+    async def story() -> None:
+        near, far = await secured_pair(tmp_path)
+        near.send(b"ticket" + FRAME.pack(5) + b"frame")
+        await arrived(far, 1)
+        # The rest of this record is in no socket any more.
+        assert far.recv(6) == b"ticket"
+        ear = Ear(far)
+        ear.start()
+        await until(lambda: ear.heard)
+        assert ear.heard == [b"frame"]
+        ear.cable.close()
+        near.close()
+
+    run(story)
+
+
+def test_l1_with_tls_what_is_left_of_a_record_after_the_last_read_is_heard(tmp_path: Path) -> None:
+    """The kernel calls for the first four reads, and for the next four; then it has nothing left,
+    and most of the last record is still unheard."""
+    record = 16 * 1024
+    large = 7 * record + 100 - FRAME.size
+    assert cable._READS_MAX == 4
+
+    async def story() -> None:
+        near, far = await secured_pair(tmp_path)
+        said = FRAME.pack(large) + bytes(large) + FRAME.pack(5) + b"frame"
+        near.send(said + FRAME.pack(0) * ((8 * record - len(said)) // FRAME.size))
+        await arrived(far, 8 * record)
+        ear = Ear(far)
+        ear.start()
+        await until(lambda: len(ear.heard) == 2)
+        assert [len(frame) for frame in ear.heard] == [large, 5]
+        ear.cable.close()
+        near.close()
+
+    run(story)
+
+
+def test_with_tls_one_busy_cable_leaves_turns_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, most = 0, 0
+    read = Cable._read
+
+    def counted(self: Cable) -> bool:
+        nonlocal reads
+        reads += 1
+        return read(self)
+
+    monkeypatch.setattr(Cable, "_read", counted)
+
+    async def story() -> None:
+        nonlocal most
+        near, far = await secured_pair(tmp_path)
+        ear = Ear(far)
+        ear.start()
+        frame = FRAME.pack(1 << 20) + bytes(1 << 20)
+        left = memoryview(frame * 4)
+        while left or len(ear.heard) < 4:
+            with suppress(ssl.SSLWantWriteError):
+                left = left[near.send(left[: 1 << 18]) :] if left else left
+            before = reads
+            await asyncio.sleep(0)
+            most = max(most, reads - before)
+        # Called by the kernel, and by itself.
+        assert 0 < most <= 2 * cable._READS_MAX
+        ear.cable.close()
+        near.close()
 
     run(story)
 

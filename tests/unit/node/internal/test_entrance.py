@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from ottla.node.internal import entrance
+from ottla.node.internal.cable import VANISHED_MS
 from ottla.node.internal.entrance import TICKET_BYTES, Entrance, Ticket, secured
 from ottla.node.internal.tls import Tls, name_of
 from ottla.proto.errors import ConfigError
@@ -63,6 +64,16 @@ async def dial(where: Hall) -> socket.socket:
     return sock
 
 
+def is_over(sock: socket.socket) -> bool:
+    """Return whether the other end has closed it by now."""
+    try:
+        return sock.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
 async def is_shut(sock: socket.socket) -> bool:
     """Wait until the other end has closed it."""
     try:
@@ -82,7 +93,10 @@ def test_d1_a_ticket_is_good_for_one_line() -> None:
                 await until(lambda: len(here.came) == 1)
                 second.send(NUMBER)
                 assert await is_shut(second)
-            assert len(here.came) == 1
+            (came,) = here.came
+            # A machine that vanishes is noticed by the kernel.
+            assert came.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert came.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == VANISHED_MS
         assert log.getvalue().count("Nobody was given such a ticket.") == 1
 
     run(story)
@@ -146,6 +160,51 @@ def test_d2_strangers_hold_a_few_places_and_never_the_last(
                 await until(lambda: here.came)
             assert log.getvalue().count("Too many wait to be let in.") == 1
             for one in silent:
+                one.close()
+
+    run(story)
+
+
+def test_d2_strangers_who_come_all_at_once_hold_no_more_and_leave_turns_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(entrance, "WAITING_MAX", 20)
+
+    async def story() -> None:
+        most = turns = 0
+        has_come = False
+
+        async def look() -> None:
+            nonlocal most, turns
+            while not has_come:
+                # Also those who were sent away and still hold a connection.
+                most = max(most, sum("_greet" in repr(task) for task in asyncio.all_tasks()))
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with hall() as here:
+            looking = asyncio.create_task(look())
+            await asyncio.sleep(0)
+            strangers = []
+            for _ in range(6):
+                # As many as may stand in line, without a turn in between.
+                for _ in range(60):
+                    strangers.append(socket.socket())
+                    strangers[-1].setblocking(False)
+                    with suppress(BlockingIOError):
+                        strangers[-1].connect((here.address.host, here.address.port))
+                before = turns
+                ended = len(strangers) - 20
+                await until(lambda least=ended: sum(map(is_over, strangers)) >= least)  # type: ignore[misc]
+                assert len(here.entrance._waiting) == 20
+                assert turns >= before + 60 // entrance._ACCEPTS_MAX
+            assert most <= 20 + entrance._ACCEPTS_MAX
+            with await dial(here) as sock:
+                sock.send(NUMBER)
+                await until(lambda: here.came)
+            has_come = True
+            await looking
+            for one in strangers:
                 one.close()
 
     run(story)

@@ -119,6 +119,18 @@ def test_k1_nothing_above_the_recovery_point_is_cleaned() -> None:
     assert clean(log, now_ms=NOW_MS) is not None
 
 
+def test_a_segment_that_grew_old_is_cleaned_though_nobody_writes_any_more() -> None:
+    log = compacted().create()
+    for told in [(b"a", b"1"), (b"a", b"2")]:
+        append(log, told)
+    committed(log)
+    assert log.maybe_roll(NOW_MS + log.settings.segment_ms)
+    # The housekeeper's next round; nothing was appended since the last one.
+    log.checkpoint()
+    assert clean(log, now_ms=NOW_MS) is not None
+    assert kept(log) == [(1, b"a", b"2")]
+
+
 def test_k2_a_young_record_is_not_cleaned_before_its_time() -> None:
     log = shelf([(b"a", b"1"), (b"a", b"2")], one=compacted(min_compaction_lag_ms=500))
     assert clean(log, now_ms=NOW_MS + 499) is None
