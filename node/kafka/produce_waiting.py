@@ -78,8 +78,10 @@ class Waiting:
 
     def _finish(self) -> None:
         self.produce.metrics.waiting_produces -= 1
-        if self._call_off is not None:
-            self._call_off()
+        call_off, self._call_off = self._call_off, None
+        if call_off is not None:
+            # Forgotten, too: it holds this object, and a circle of both is left to the collector.
+            call_off()
         self.produce.answer(self._slot, self._head, self._answers)
 
     def time_is_up(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from ottla.node.kafka.produce_waiting import Waiting
 from ottla.proto.errors import ErrorCode
 from ottla.proto.kafka import apis
 from ottla.proto.kafka.message import Message
@@ -175,6 +176,32 @@ def test_who_has_no_time_at_all_still_hears_that_it_is_committed(
         return code
 
     assert play(desk, story) == 0
+
+
+@pytest.mark.parametrize("timeout_ms", [500, PATIENT_MS])
+def test_what_was_answered_is_gone_without_the_collector(desk: Desk, timeout_ms: int) -> None:
+    """A circle for each request made it stop everything for 3 ms, once in a thousand records."""
+
+    async def story(scene: Scene) -> int:
+        await send(scene, desk, ALL, timeout_ms=timeout_ms)
+        await until(lambda: desk.replica("t").waiting_count == 1)
+        assert count_waiting() == 1
+        desk.copy("t", 2)
+        code: int = (await told(scene)).error_code
+        await settled()
+        return code
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert play(desk, story) == 0
+        assert count_waiting() == 0
+    finally:
+        gc.enable()
+
+
+def count_waiting() -> int:
+    return sum(type(one) is Waiting for one in gc.get_objects())
 
 
 def test_whose_time_is_up_is_not_kept_by_the_replica(desk: Desk) -> None:
