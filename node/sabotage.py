@@ -31,7 +31,7 @@ from typing import Final
 from ottla.node.clock import Clock, ShiftedClock
 from ottla.proto.errors import ConfigError
 from ottla.replication.storage import failpoints
-from ottla.replication.storage.fault_plan import FaultPlan
+from ottla.replication.storage.faults import FaultPlan
 from ottla.replication.storage.open import ENVIRONMENT_KEY, plan_of
 
 FILE_KEY: Final = "OTTLA_FAULTS_FILE"

@@ -15,8 +15,7 @@ from ottla.replication.log.log import Log
 from ottla.replication.log.place import LogPlace, create_log
 from ottla.replication.log.recovery import RecoveryReport, open_log
 from ottla.replication.settings import LogSettings
-from ottla.replication.storage.fault_plan import FaultPlan
-from ottla.replication.storage.faults import FaultyFiles, Power
+from ottla.replication.storage.faults import FaultPlan, FaultyFiles, Power
 from ottla.replication.storage.memory import MemoryFiles, MemoryStateStore
 from ottla.replication.storage.ports import Files, StateStore
 

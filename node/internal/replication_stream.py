@@ -51,6 +51,8 @@ STEADY_S: Final = 1.0
 # A leader beats twice in this time, whatever else it has to say.
 SILENT_S: Final = 4.5
 _CONNECT_S: Final = 3.0
+# Of the addresses of a listener REPLICATION, each for its share of that time.
+_WAYS_MAX: Final = 3
 _LOOK_S: Final = 1.0
 
 
@@ -254,10 +256,13 @@ class ReplicationStream:
     ) -> socket.socket:
         """Open a connection and show the ticket; raise `_BrokenError` if that cannot be done."""
         why = "it has no address"
+        # Of many addresses others are tried the next time.
+        first = self._failures % len(ways) if len(ways) > _WAYS_MAX else 0
+        # The one by which the leader was asked need not be the right one.
+        tried = [*ways[first:], *ways[:first]][:_WAYS_MAX]
         # One that swallows all that is sent there, as a firewall may, leaves time for the others.
-        each_s = _CONNECT_S / max(1, len(ways))
-        # All that the name has: the one by which the leader was asked need not be the right one.
-        for position, way in enumerate(ways):
+        each_s = _CONNECT_S / max(1, len(tried))
+        for position, way in enumerate(tried):
             try:
                 async with asyncio.timeout(each_s):
                     return await self._connected(way, number)

@@ -5,9 +5,7 @@ disk for each block at the moment when it is written costs the kernel nearly as 
 
 V1  what is asked for changes neither the bytes of a file nor its size: nobody who reads notices
 V2  a segment asks for as much as it has, `AHEAD_MAX` at most, and a small one for nothing
-V3  what is left is given back when the segment is sealed, cut, or at rest; what a crash left, too
-V4  a file from which room was taken is synced before it is let go of: the kernel writes its last
-    block once more, and tells an error to who has the file open
+V3  what is left is given back when the segment is sealed, cut, or let go of; what a crash left, too
 
 Not here: how the kernel is asked (`storage/disk.py`).
 """
@@ -43,10 +41,10 @@ class RoomAhead:
             file.reserve(wanted)
             self._is_held = True
 
-    def give_back(self, writer: Callable[[], File]) -> bool:
-        """Return whether the file is to be synced once more (V4)."""
-        was_held, self._is_held = self._is_held, False
-        return was_held and writer().give_back()
+    def give_back(self, writer: Callable[[], File]) -> None:
+        if self._is_held:
+            self._is_held = False
+            writer().reserve(0)
 
     def was_cut(self, size: int) -> None:
         """The file was truncated to this, and nothing is left behind its end."""

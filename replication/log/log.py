@@ -234,7 +234,7 @@ class Log:
         sealed, segment = self.active, self.new_segment(self.end_offset)
         try:
             hit("log.roll.before")
-            is_touched = self.handles.relieved(sealed.seal)
+            self.handles.relieved(sealed.seal)
             self.handles.relieved(segment.create)
         except OSError as error:
             if is_shortage(error):
@@ -244,7 +244,7 @@ class Log:
                     segment.remove()
             raise self.fail_reading("roll", error) from error
         self.segments.append(segment)
-        self.unsynced.sealed(sealed, is_touched=is_touched)
+        self.unsynced.sealed(sealed)
         self.unsynced.began(segment)
         hit("log.roll.after")
 
@@ -320,7 +320,7 @@ class Log:
     def begin_sync(self) -> SyncJob | None:
         """Return the work that makes all appended so far durable, or None if it is."""
         self.require_online()
-        if self.synced_offset == self.end_offset and not self.unsynced:
+        if self.synced_offset == self.end_offset and not self.unsynced.directory:
             return None
         return self._sync_job()
 
@@ -360,9 +360,10 @@ class Log:
         """Return the work that moves the recovery point to the end, or None if it is there."""
         self.require_online()
         state = self.state
-        known = state.recovery_point, state.high_watermark, state.epochs
-        here = self.end_offset, self.high_watermark, self.epochs.entries
-        if not force and known == here and not self.unsynced:
+        known = state.recovery_point, state.recovery_base, state.high_watermark, state.epochs
+        # Also after a roll that no batch has followed: the segment before may be cleaned then.
+        here = self.end_offset, self.active.base_offset
+        if not force and known == (*here, self.high_watermark, self.epochs.entries):
             return None
         try:
             index_files = self.handles.relieved(self.unsynced.open_indexes) + self._save_aborted()

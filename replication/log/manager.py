@@ -29,7 +29,6 @@ from ottla.replication.log.handles import Handles, is_shortage
 from ottla.replication.log.log import Log
 from ottla.replication.log.place import LogPlace, create_logs
 from ottla.replication.log.recovery import RecoveryReport, open_log
-from ottla.replication.log.resting import give_back_room, let_go, rest
 from ottla.replication.log.retention import start_after_retention
 from ottla.replication.log.state import (
     CLEAN_SHUTDOWN_KEY,
@@ -79,6 +78,17 @@ def _begun(log: Log, is_forced: bool) -> CheckpointJob | StorageError | None:
         return log.begin_checkpoint(force=is_forced)
     except StorageError as error:
         return error
+
+
+def _let_go(log: Log) -> bool:
+    """Close the file of a log at rest, with its maps; return whether it was one.
+
+    Only if all in it is synced: the kernel tells an error of writing to who has the file open.
+    """
+    is_at_rest = log.active.base_offset not in log.unsynced.segments
+    if is_at_rest:
+        log.active.release()
+    return is_at_rest
 
 
 class LogManager:
@@ -165,9 +175,6 @@ class LogManager:
         ]
         try:
             for jobs in self._groups(found):
-                for log, _ in jobs:
-                    # What the process before had asked for; their syncs are still to come.
-                    log.active.give_back()
                 self._run(jobs)
                 for log, _ in jobs:
                     # Of thousands of logs few are written to at once: each opens its file then.
@@ -204,9 +211,6 @@ class LogManager:
 
     def close(self, *, broker_epoch: int) -> None:
         """Checkpoint everything, then leave the marker that proves it (rule 50)."""
-        for log in self.logs.values():
-            if log.offline is None:
-                give_back_room(log)
         self.checkpoint()
         for log in self.logs.values():
             log.close()
@@ -335,11 +339,11 @@ class LogManager:
     def _make_way(self) -> None:
         """Give descriptors back: of logs at rest or, if there are none, of a few after a sync."""
         written = [log for log in self.logs.values() if log.active.is_open]
-        if not sum(map(let_go, written)):
+        if not sum(map(_let_go, written)):
             for log in written[:_SYNCED_FOR_ROOM]:
                 with suppress(StorageError):
                     log.sync()
-                    let_go(log)
+                    _let_go(log)
 
     @staticmethod
     def run_jobs(jobs: Sequence[tuple[Log, CheckpointJob]]) -> dict[Log, OSError]:
@@ -388,7 +392,7 @@ class LogManager:
             if log.offline is None:
                 log.finish_checkpoint(job)
                 if len(self.logs) > _OPEN_FREELY:
-                    rest(log)
+                    _let_go(log)
             else:
                 log.finish_sync(job.sync)
 

@@ -129,8 +129,9 @@ class Segment:
     def _require_indexes(self) -> Indexes:
         if self._indexes is None:
             loaded = self._loaded()
-            is_fit = loaded is not None and loaded.fit(self.size)
-            if loaded is None or not (is_fit and self._recount(loaded, self.size, self._trusted)):
+            if loaded is None or not loaded.fit(self.size):
+                return self.rebuild_indexes()
+            if not self._recount(loaded, self.size, self._trusted):
                 return self.rebuild_indexes()
             self._indexes = loaded
         return self._indexes
@@ -201,24 +202,23 @@ class Segment:
             times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
             self._indexed_timestamp = self.max_timestamp
 
-    def seal(self) -> bool:
-        """Finish the indexes: no batch will be added any more. The file stays open until synced.
-
-        Return whether it is to be synced although all its batches were (`ahead.py`: V4).
-        """
+    def seal(self) -> None:
+        """Finish the indexes: no batch will be added any more. The file stays open until synced."""
         indexes = self.indexes
         self._note_time(indexes.times)
         indexes.offsets.save(trim=True)
         indexes.times.save(trim=True)
-        return self._ahead.give_back(self.writer)
-
-    def give_back(self) -> bool:
-        """Give back room of a file that is open; return whether it is to be synced once more."""
-        return self._writer is not None and self._ahead.give_back(self.writer)
+        self._ahead.give_back(self.writer)
 
     def release(self) -> None:
-        """Let go of file and maps; a thread that syncs the file keeps it open until it is done."""
-        self._writer = None
+        """Give file and maps back; the next reader opens it again.
+
+        The file is let go, not closed: a job on another thread may be syncing it. It closes with
+        its last user.
+        """
+        if self._writer is not None:
+            self._ahead.give_back(self.writer)
+            self._writer = None
         self._forget_maps()
 
     def _forget_maps(self) -> None:

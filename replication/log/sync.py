@@ -165,20 +165,14 @@ class Unsynced:
         self.jobs_running = 0
         self._gate = Gate()
 
-    def __bool__(self) -> bool:
-        """Whether a sync has anything to do."""
-        return bool(self.segments) or self.directory
-
     def wrote(self, segment: Segment) -> None:
         self.segments[segment.base_offset] = segment
         self.indexes[segment.base_offset] = segment
 
-    def sealed(self, segment: Segment, *, is_touched: bool) -> None:
+    def sealed(self, segment: Segment) -> None:
         """Its indexes get their last entries, also if no batch was written since it was opened."""
         self.indexes[segment.base_offset] = segment
-        if is_touched:
-            self.segments[segment.base_offset] = segment
-        elif segment.base_offset not in self.segments:
+        if segment.base_offset not in self.segments:
             segment.release()
 
     def began(self, segment: Segment) -> None:

@@ -39,10 +39,6 @@ _OPEN_FLAGS: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 # Nobody asks ahead for more than this part of what is free: a disk that fills up is for what is
 # written.
 _SHARE_OF_FREE: Final = 64
-# What `st_blocks` counts in.
-_ST_BLOCK: Final = 512
-# The rest of the last block, and what a file system keeps of a file besides its bytes.
-_CRUMBS: Final = 16 * 1024
 # FALLOC_FL_KEEP_SIZE: blocks beyond the end, which no reader sees.
 _KEEP_SIZE: Final = 1
 
@@ -116,19 +112,13 @@ class DiskFile:
 
     def reserve(self, size: int) -> None:
         with suppress(OSError):
-            if _fallocate is not None and size <= self._free_bytes() // _SHARE_OF_FREE:
+            end = self.size()
+            if size == 0:
+                # Also at its own size it lets go of the blocks behind it.
+                os.ftruncate(self._fd, end)
+            elif _fallocate is not None and size <= self._free_bytes() // _SHARE_OF_FREE:
                 # Whatever it answers: without these blocks the kernel finds others when it writes.
-                _fallocate(self._fd, _KEEP_SIZE, self.size(), size)
-
-    def give_back(self) -> bool:
-        with suppress(OSError):
-            found = os.fstat(self._fd)
-            if found.st_blocks * _ST_BLOCK > found.st_size + _CRUMBS:
-                # Also at its own size it lets go of the blocks behind it, and fills the last one
-                # with zeros, which are on the disk already.
-                os.ftruncate(self._fd, found.st_size)
-                return True
-        return False
+                _fallocate(self._fd, _KEEP_SIZE, end, size)
 
     def _free_bytes(self) -> int:
         found = os.fstatvfs(self._fd)

@@ -22,6 +22,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
 from random import Random
 from threading import RLock
@@ -30,7 +33,6 @@ from typing import Final, Protocol
 from ottla.proto.errors import StorageError, ensure
 from ottla.replication.storage.errors import os_error
 from ottla.replication.storage.failpoints import CrashError
-from ottla.replication.storage.fault_plan import FaultPlan
 from ottla.replication.storage.ports import Buffer, File, Files, StateStore
 from ottla.replication.storage.unsynced import (
     Style,
@@ -40,6 +42,12 @@ from ottla.replication.storage.unsynced import (
     Tree,
     WatchedSync,
 )
+
+# What a rule can be about. `committed` fails a commit that did happen: its outcome is unknown.
+OPERATIONS: Final = (
+    "open", "list", "read", "write", "truncate", "sync", "sync_dir", "rename", "remove", "make_dir",
+    "lock", "commit", "committed",
+)  # fmt: skip
 
 
 class PowerCutError(CrashError):
@@ -105,11 +113,8 @@ class Power:
 
     def require(self, life: int) -> None:
         """Raise unless the power is on and the process of that life still runs."""
-        if not self.has(life):
+        if not self._is_on or life != self.life:
             raise PowerCutError("the power is off, or this process is gone")
-
-    def has(self, life: int) -> bool:
-        return self._is_on and life == self.life
 
     def cut(self, dice: Random, style: Style) -> None:
         """Lose what the disk had not written, end all processes, and switch on again."""
@@ -131,6 +136,57 @@ class Power:
         self.life += 1
         self.cut_at = None
         self._is_on = True
+
+
+@dataclass(slots=True)
+class FaultRule:
+    """Fail the n-th time that an operation meets a path, and if it lasts, every time from then."""
+
+    operation: str
+    # Matched against the whole path and against its last name.
+    pattern: str
+    nth: int = 1
+    code: int = errno.EIO
+    is_lasting: bool = False
+    hits: int = 0
+
+
+@dataclass(slots=True)
+class FaultPlan:
+    """Which errors happen when. It may be changed while things run, to heal a disk for instance."""
+
+    rules: list[FaultRule] = field(default_factory=list)
+    # Bytes that can still be written; None is any number.
+    room_bytes: int | None = None
+    # Called in each sync, to make it slow.
+    slow_sync: Callable[[], None] | None = None
+    # How often somebody met one of these, since this is the plan. Told to whoever judges.
+    met: int = field(default=0, compare=False)
+
+    def become(self, other: FaultPlan) -> None:
+        """Go by another plan from now on."""
+        self.met = 0
+        self.rules = other.rules
+        self.room_bytes = other.room_bytes
+        self.slow_sync = other.slow_sync
+
+    def tarry(self) -> None:
+        """Take as long as the plan says."""
+        if self.slow_sync is not None:
+            self.met += 1
+            self.slow_sync()
+
+    def check(self, operation: str, path: str) -> None:
+        """Raise `OSError` if a rule says so."""
+        for rule in self.rules:
+            if rule.operation == operation and (
+                fnmatchcase(path, rule.pattern)
+                or fnmatchcase(path.rpartition("/")[2], rule.pattern)
+            ):
+                rule.hits += 1
+                if rule.hits == rule.nth or (rule.is_lasting and rule.hits > rule.nth):
+                    self.met += 1
+                    raise os_error(rule.code, path)
 
 
 class FaultyFile:
@@ -203,14 +259,11 @@ class FaultyFile:
                 self._node.resize(inner.size())
 
     def reserve(self, size: int) -> None:
-        with self._disk.power.lock:
-            if self._disk.power.has(self._life) and self._inner is not None:
+        power = self._disk.power
+        with power.lock, suppress(PowerCutError):
+            power.require(self._life)
+            if self._inner is not None:
                 self._inner.reserve(size)
-
-    def give_back(self) -> bool:
-        with self._disk.power.lock:
-            has_power = self._disk.power.has(self._life)
-            return has_power and self._inner is not None and self._inner.give_back()
 
     def sync(self) -> None:
         power = self._disk.power

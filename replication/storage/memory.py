@@ -92,9 +92,6 @@ class MemoryFile:
     def reserve(self, size: int) -> None:
         """There is always room."""
 
-    def give_back(self) -> bool:
-        return False
-
     def sync(self) -> None:
         self._open_inode()
 

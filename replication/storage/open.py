@@ -6,7 +6,7 @@
     style=reorder        drop, keep, torn, reorder or mixed; drop unless said
     seed=5               of the dice of the cut
     enospc_after=1000000 the disk takes so many more bytes
-    eio=sync:*.log:3     fail the third sync of a matching file; any of `fault_plan.OPERATIONS`
+    eio=sync:*.log:3     fail the third sync of a matching file; any of `faults.OPERATIONS`
     eio=sync:*.log:3+    the same, and every sync after it
     error=EACCES:open:*.log:1   the same with another error
     slow_sync_ms=20      every sync takes so much longer
@@ -32,8 +32,14 @@ from typing import Final
 from ottla.proto.errors import ConfigError
 from ottla.replication.storage.disk import DiskFiles
 from ottla.replication.storage.failpoints import EXIT_CODE, block_ms, connect_power
-from ottla.replication.storage.fault_plan import OPERATIONS, FaultPlan, FaultRule
-from ottla.replication.storage.faults import FaultyFiles, FaultyStore, Power
+from ottla.replication.storage.faults import (
+    OPERATIONS,
+    FaultPlan,
+    FaultRule,
+    FaultyFiles,
+    FaultyStore,
+    Power,
+)
 from ottla.replication.storage.lmdb_store import LmdbStateStore
 from ottla.replication.storage.ports import Files, StateStore
 from ottla.replication.storage.unsynced import Style

@@ -50,18 +50,10 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def reserve(self, size: int) -> None:
-        """Ask for room for `size` bytes beyond the end.
+        """Ask for room for `size` bytes beyond the end; with 0 give back what was asked for.
 
         Neither bytes nor size change. It is a wish and raises nothing: who writes is told.
         """
-
-    def give_back(self) -> bool:
-        """Give back what was asked for; raises nothing, and neither bytes nor size change.
-
-        Return whether there was any: then the last bytes of the file are written once more, and
-        want another sync.
-        """
-        ...
 
     def sync(self) -> None:
         """Make the bytes and the size of this file durable (D1)."""

@@ -9,8 +9,7 @@ import pytest
 
 from ottla.proto.errors import StorageError
 from ottla.replication.storage import failpoints
-from ottla.replication.storage.fault_plan import FaultPlan, FaultRule
-from ottla.replication.storage.faults import FaultyStore, Power
+from ottla.replication.storage.faults import FaultPlan, FaultRule, FaultyStore, Power
 from ottla.replication.storage.lmdb_store import LmdbStateStore
 from ottla.replication.storage.memory import MemoryStateStore
 from ottla.replication.storage.ports import StateStore

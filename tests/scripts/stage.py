@@ -15,8 +15,7 @@ from ottla.replication.compaction.cleaner import clean
 from ottla.replication.log.log import Log
 from ottla.replication.log.manager import LogManager
 from ottla.replication.log.surgery import delete_records, truncate
-from ottla.replication.storage.fault_plan import FaultRule
-from ottla.replication.storage.faults import FaultyStore
+from ottla.replication.storage.faults import FaultRule, FaultyStore
 from ottla.replication.storage.memory import MemoryStateStore
 from ottla.replication.storage.unsynced import Style
 from tests.builders import NOW_MS, faulty_files, produced, records_of, small_settings

@@ -21,8 +21,14 @@ from ottla.replication.log.surgery import delete_records, purge, reset, truncate
 from ottla.replication.log.sync import SyncJob
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage import failpoints
-from ottla.replication.storage.fault_plan import FaultPlan, FaultRule
-from ottla.replication.storage.faults import FaultyFiles, FaultyStore, Power, PowerCutError
+from ottla.replication.storage.faults import (
+    FaultPlan,
+    FaultRule,
+    FaultyFiles,
+    FaultyStore,
+    Power,
+    PowerCutError,
+)
 from ottla.replication.storage.memory import MemoryFiles, MemoryStateStore
 from ottla.replication.storage.unsynced import Style
 from tests.builders import NOW_MS, batches_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.replication.storage.fault_plan import FaultRule
+from ottla.replication.storage.faults import FaultRule
 from tests.sim.cluster.brokers import BrokerProcess
 from tests.sim.cluster.controllers import ControllerProcess
 from tests.sim.cluster.network import Process

@@ -25,8 +25,7 @@ from ottla.controller.quorum.messages import Envelope
 from ottla.controller.quorum.port import Outcome as Told
 from ottla.controller.quorum.port import Refused, Why
 from ottla.controller.replay import apply_bytes, first_state
-from ottla.replication.storage.fault_plan import FaultPlan
-from ottla.replication.storage.faults import FaultyStore, Power
+from ottla.replication.storage.faults import FaultPlan, FaultyStore, Power
 from ottla.replication.storage.memory import MemoryStateStore
 from ottla.replication.storage.unsynced import Style
 from tests.sim.cluster.network import Process

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.proto.ids import BrokerId
-from ottla.replication.storage.fault_plan import FaultRule
+from ottla.replication.storage.faults import FaultRule
 from tests.sim.replication.control import TOPIC
 from tests.sim.replication.network import CONTROLLER
 

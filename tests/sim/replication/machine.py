@@ -16,8 +16,7 @@ from ottla.replication.log.log import Log
 from ottla.replication.log.manager import LogManager, StartReport
 from ottla.replication.log.sync import SyncJob
 from ottla.replication.settings import LogSettings
-from ottla.replication.storage.fault_plan import FaultPlan
-from ottla.replication.storage.faults import FaultyFiles, FaultyStore, Power
+from ottla.replication.storage.faults import FaultPlan, FaultyFiles, FaultyStore, Power
 from ottla.replication.storage.memory import MemoryFiles, MemoryStateStore
 from ottla.replication.storage.unsynced import Style
 from tests.builders import NOW_MS

@@ -15,7 +15,7 @@ from ottla.proto.errors import ErrorCode, RequestError
 from ottla.proto.ids import Offset
 from ottla.replication.log.append import Appended
 from ottla.replication.log.sync import Gate, SyncJob
-from ottla.replication.storage.fault_plan import FaultPlan, FaultRule
+from ottla.replication.storage.faults import FaultPlan, FaultRule
 from ottla.replication.storage.ports import File
 from ottla.replication.storage.unsynced import Style
 from tests.chaos.mutations import BY_NAME, MUTATIONS, Mutation

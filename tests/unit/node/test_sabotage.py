@@ -11,7 +11,7 @@ import pytest
 from ottla.node.clock import Clock
 from ottla.node.sabotage import Sabotage
 from ottla.replication.storage import failpoints
-from ottla.replication.storage.fault_plan import FaultPlan
+from ottla.replication.storage.faults import FaultPlan
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from ottla.proto.errors import ErrorCode, RequestError, StorageError
 from ottla.proto.ids import Offset, TopicPartition
 from ottla.replication.replica import Replica
-from ottla.replication.storage.fault_plan import FaultRule
+from ottla.replication.storage.faults import FaultRule
 from ottla.replication.storage.ports import Files
 from tests.builders import NOW_MS, OneLog, faulty_files, produced, small_settings
 from tests.replicas import surroundings, view

@@ -9,8 +9,7 @@ from ottla.controller.quorum.journal import Journal, create_journal
 from ottla.controller.quorum.layout import HEAD_KEY, SNAPSHOT_KEY, entry_key, is_blank
 from ottla.controller.quorum.membership import Standing
 from ottla.proto.errors import CorruptionError, InvariantError, StorageError
-from ottla.replication.storage.fault_plan import FaultPlan, FaultRule
-from ottla.replication.storage.faults import FaultyStore, Power
+from ottla.replication.storage.faults import FaultPlan, FaultRule, FaultyStore, Power
 from ottla.replication.storage.lmdb_store import LmdbStateStore
 from ottla.replication.storage.memory import MemoryStateStore
 from tests.unit.controller.quorum.cluster import voter

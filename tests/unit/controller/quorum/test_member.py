@@ -15,8 +15,7 @@ from ottla.controller.quorum.messages import (
 )
 from ottla.controller.quorum.port import Outcome, Refused, Role, Unknown, Why
 from ottla.proto.errors import StorageError
-from ottla.replication.storage.fault_plan import FaultPlan, FaultRule
-from ottla.replication.storage.faults import FaultyStore, Power
+from ottla.replication.storage.faults import FaultPlan, FaultRule, FaultyStore, Power
 from ottla.replication.storage.memory import MemoryStateStore
 from tests.hazards.ours import Ours, append, entries
 from tests.unit.controller.quorum.cluster import STEP_MS, Cluster, open_journal, voter

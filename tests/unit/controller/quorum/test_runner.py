@@ -16,8 +16,7 @@ from ottla.controller.quorum.messages import Envelope
 from ottla.controller.quorum.port import Committed, Outcome, QuorumStatus, Refused, Unknown, Why
 from ottla.controller.quorum.runner import IDLE_TICK_S, RunningMember, Watcher
 from ottla.controller.quorum.seam import Timing
-from ottla.replication.storage.fault_plan import FaultPlan, FaultRule
-from ottla.replication.storage.faults import FaultyStore, Power
+from ottla.replication.storage.faults import FaultPlan, FaultRule, FaultyStore, Power
 from ottla.replication.storage.memory import MemoryStateStore
 from tests.unit.controller.quorum.cluster import CLUSTER_ID, Notes, voter
 

@@ -129,6 +129,8 @@ def test_a_segment_that_grew_old_is_cleaned_though_nobody_writes_any_more() -> N
     log.checkpoint()
     assert clean(log, now_ms=NOW_MS) is not None
     assert kept(log) == [(1, b"a", b"2")]
+    log.checkpoint()
+    assert log.begin_checkpoint() is None
 
 
 def test_k2_a_young_record_is_not_cleaned_before_its_time() -> None:

@@ -28,8 +28,7 @@ from ottla.replication.log.state import (
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.directory import DataDirectory
 from ottla.replication.storage.disk import DiskFiles
-from ottla.replication.storage.fault_plan import FaultPlan
-from ottla.replication.storage.faults import FaultyFiles, FaultyStore, Power
+from ottla.replication.storage.faults import FaultPlan, FaultyFiles, FaultyStore, Power
 from ottla.replication.storage.lmdb_store import LmdbStateStore
 from ottla.replication.storage.ports import Files, StateStore
 from tests.builders import NOW_MS, append, batches_of, small_settings

@@ -31,21 +31,13 @@ class ScarceFile:
         self._inner.truncate(size)
 
     def reserve(self, size: int) -> None:
-        self._files.has_room.add(self._path)
-
-    def give_back(self) -> bool:
-        had_any = self._path in self._files.has_room
-        if had_any:
-            self._files.has_room.remove(self._path)
-            self._files.touched.add(self._path)
-        return had_any
+        self._inner.reserve(size)
 
     def sync(self) -> None:
         if self._files.sync_error is not None:
             raise OSError(self._files.sync_error, os.strerror(self._files.sync_error))
         self._inner.sync()
         self._files.synced.append(self._path)
-        self._files.touched.discard(self._path)
 
     def begin_kernel_sync(self) -> None:
         return None
@@ -60,8 +52,6 @@ class ScarceFile:
         if self._is_counted:
             self._is_counted = False
             self._files.open_count -= 1
-            if self._path in self._files.touched:
-                self._files.let_go_too_soon.append(self._path)
             self._inner.close()
 
     def __del__(self) -> None:
@@ -79,10 +69,6 @@ class ScarceFiles(MemoryFiles):
         self.sync_error: int | None = None
         # The paths of the files that were synced, in order.
         self.synced: list[str] = []
-        # Of which files room was asked for; and from which it was taken and no sync followed.
-        self.has_room: set[str] = set()
-        self.touched: set[str] = set()
-        self.let_go_too_soon: list[str] = []
 
     def take_all(self) -> None:
         """Let no descriptor be left."""

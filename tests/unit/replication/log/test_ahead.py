@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ottla.proto.errors import StorageError
-from ottla.proto.ids import Offset, TopicPartition
+from ottla.proto.ids import Offset
 from ottla.replication.log.ahead import AHEAD_FROM, AHEAD_MAX, RoomAhead
 from ottla.replication.log.log import Log
-from ottla.replication.log.manager import _OPEN_FREELY, LogManager
-from ottla.replication.log.resting import give_back_room
+from ottla.replication.log.manager import LogManager
 from ottla.replication.log.scan import walk
 from ottla.replication.log.segment import note_of
 from ottla.replication.log.surgery import truncate
@@ -22,7 +20,6 @@ from ottla.replication.storage.disk import DiskFile, DiskFiles
 from ottla.replication.storage.memory import MemoryFile, MemoryFiles, MemoryStateStore
 from tests.builders import NOW_MS, OneLog, append, small_settings, values_of
 from tests.unit.replication.log.one_directory import FIRST, lead
-from tests.unit.replication.log.scarce import ScarceFiles
 
 MIB = 1024**2
 # A page, of which a file has only a part, and what a file system keeps of a file besides.
@@ -41,10 +38,6 @@ class AskedFile(MemoryFile):
 
     def reserve(self, size: int) -> None:
         self.asked.append(size)
-
-    def give_back(self) -> bool:
-        self.asked.append(0)
-        return True
 
 
 @pytest.mark.parametrize(
@@ -125,12 +118,6 @@ def filled(log: Log, mebibytes: int) -> Log:
     return log
 
 
-def started(one: OneLog) -> LogManager:
-    manager = LogManager(one.files, one.store, one.root, lambda topic: one.settings)
-    manager.open(now_ms=NOW_MS)
-    return manager
-
-
 def test_a_small_segment_has_what_it_needs(one: OneLog) -> None:
     log = one.create()
     append(log, b"x" * 1000)
@@ -151,11 +138,9 @@ def test_a_full_segment_keeps_nothing(one: OneLog) -> None:
 
 
 def test_a_log_that_is_closed_keeps_nothing(one: OneLog) -> None:
-    manager = started(one)
-    log = lead(manager, FIRST, *[b"x" * MIB] * 3)
-    assert unused_bytes(log) > MIB
-    manager.checkpoint()
-    manager.close(broker_epoch=1)
+    log = filled(one.create(), 3)
+    log.checkpoint()
+    log.close()
     assert unused_bytes(log) <= _CRUMBS_BYTES
 
 
@@ -169,9 +154,14 @@ def test_a_log_that_is_cut_keeps_nothing_and_goes_on(one: OneLog) -> None:
 
 
 def test_a_start_that_recovers_a_log_gives_back_what_the_crash_left(one: OneLog) -> None:
-    log = lead(started(one), FIRST, *[b"x" * MIB] * 3)
+    def start() -> LogManager:
+        manager = LogManager(one.files, one.store, one.root, lambda topic: one.settings)
+        manager.open(now_ms=NOW_MS)
+        return manager
+
+    log = lead(start(), FIRST, *[b"x" * MIB] * 3)
     assert unused_bytes(log) > MIB
-    again = started(one).logs[FIRST]
+    again = start().logs[FIRST]
     assert unused_bytes(again) <= _CRUMBS_BYTES
     assert values_of(again) == [b"x" * MIB] * 3
 
@@ -197,14 +187,13 @@ def test_so_does_what_a_power_cut_left_behind_a_file_that_became_small_again(one
     assert unused_bytes(again, 0) <= _CRUMBS_BYTES
 
 
-def test_what_is_written_after_it_was_given_back_has_room_again(one: OneLog) -> None:
+def test_what_is_written_after_it_was_let_go_of_is_given_back_too(one: OneLog) -> None:
     log = filled(one.create(), 3)
-    assert give_back_room(log)
+    log.active.release()
     assert unused_bytes(log) <= _CRUMBS_BYTES
-    assert not give_back_room(log)
     filled(log, 3)
     assert unused_bytes(log) > MIB
-    assert give_back_room(log)
+    log.active.release()
     assert unused_bytes(log) <= _CRUMBS_BYTES
     assert values_of(log) == [b"x" * MIB] * 6
 
@@ -214,7 +203,7 @@ def test_what_a_failed_write_left_behind_the_batches_is_not_cut(one: OneLog) -> 
     size = log.active.size
     # Recovery looks at it, and says what it cut.
     log.active.writer().write_at(size, [b"a part of a batch"])
-    give_back_room(log)
+    log.active.release()
     assert Path(log.active.path).stat().st_size > size
     assert unused_bytes(log) <= _CRUMBS_BYTES
 
@@ -239,103 +228,3 @@ def test_nobody_asks_for_much_of_what_is_free(one: OneLog, monkeypatch: pytest.M
     monkeypatch.setattr(DiskFile, "_free_bytes", lambda _: 64 * 4 * MIB)
     file.reserve(4 * MIB)
     assert os.fstat(file.fileno()).st_blocks * 512 >= 4 * MIB
-
-
-# -- V4: synced once more before it is let go of ---------------------------------------------------
-
-
-def of_many(files: ScarceFiles) -> tuple[LogManager, Log]:
-    """Return a manager of more logs than may keep their files open, and one with three batches."""
-    settings = small_settings(segment_bytes=8 * MIB, max_message_bytes=2 * MIB)
-    files.make_dir("/data")
-    manager = LogManager(files, MemoryStateStore(), "/data", lambda topic: settings)
-    manager.open(now_ms=NOW_MS)
-    for index in range(_OPEN_FREELY):
-        manager.create(TopicPartition("other", index))
-    return manager, lead(manager, FIRST, *[b"x" * MIB] * 3)
-
-
-def is_open(log: Log) -> bool:
-    return log.active.is_open
-
-
-def test_a_log_at_rest_among_many_gives_its_room_back_and_then_its_file() -> None:
-    files = ScarceFiles()
-    manager, log = of_many(files)
-    path = log.active.path
-    assert path in files.has_room
-    manager.checkpoint()
-    assert path not in files.has_room
-    # The kernel still has to tell whether its last block could be written again.
-    assert path in files.touched
-    assert is_open(log)
-    assert manager.checkpoint() == 1
-    assert not is_open(log)
-    assert not files.touched
-    assert manager.checkpoint() == 0
-    assert not files.let_go_too_soon
-
-
-def test_a_log_that_is_written_to_again_before_that_keeps_its_file() -> None:
-    files = ScarceFiles()
-    manager, log = of_many(files)
-    manager.checkpoint()
-    filled(log, 2)
-    assert log.active.path in files.has_room
-    manager.checkpoint()
-    assert is_open(log)
-    manager.checkpoint()
-    assert not is_open(log)
-    assert not files.let_go_too_soon
-
-
-@pytest.mark.parametrize("is_synced", [False, True])
-def test_a_segment_that_is_full_is_synced_after_it_gave_its_room_back(is_synced: bool) -> None:
-    files = ScarceFiles()
-    _, log = of_many(files)
-    path = log.active.path
-    if is_synced:
-        log.sync()
-    log.roll()
-    assert path in files.touched
-    log.sync()
-    assert path not in files.touched
-    assert not log.segments[0].is_open
-    assert not files.let_go_too_soon
-
-
-def test_who_needs_descriptors_syncs_it_and_closes_it() -> None:
-    files = ScarceFiles()
-    manager, log = of_many(files)
-    manager.checkpoint()
-    assert log.active.path in files.touched
-    files.take_all()
-    manager._make_way()
-    assert not log.active.is_open
-    assert not files.let_go_too_soon
-
-
-def test_so_is_what_a_stop_and_a_start_give_back() -> None:
-    files = ScarceFiles()
-    manager, log = of_many(files)
-    path = log.active.path
-    # A crash: nobody closes anything.
-    again = LogManager(files, manager._store, "/data", lambda topic: log.settings)
-    again.open(now_ms=NOW_MS)
-    assert path not in files.has_room
-    filled(again.logs[FIRST], 2)
-    assert path in files.has_room
-    again.close(broker_epoch=1)
-    assert not files.has_room
-    assert not files.touched
-    assert not files.let_go_too_soon
-
-
-def test_an_error_of_that_sync_is_told() -> None:
-    files = ScarceFiles()
-    manager, log = of_many(files)
-    manager.checkpoint()
-    files.sync_error = errno.EIO
-    with pytest.raises(StorageError):
-        manager.checkpoint()
-    assert log.offline is not None

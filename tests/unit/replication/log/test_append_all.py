@@ -12,7 +12,7 @@ from ottla.proto.errors import ErrorCode, InvariantError, RequestError, StorageE
 from ottla.proto.ids import LeaderEpoch
 from ottla.replication.log.append import Appended
 from ottla.replication.log.log import Log
-from ottla.replication.storage.fault_plan import FaultRule
+from ottla.replication.storage.faults import FaultRule
 from tests.builders import (
     EPOCH,
     NOW_MS,

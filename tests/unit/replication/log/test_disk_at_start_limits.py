@@ -35,7 +35,7 @@ from ottla.replication.log.state import (
     partition_key,
 )
 from ottla.replication.storage.disk import DiskFiles
-from ottla.replication.storage.fault_plan import FaultPlan, FaultRule
+from ottla.replication.storage.faults import FaultPlan, FaultRule
 from ottla.replication.storage.memory import MemoryFiles, MemoryStateStore
 from tests.builders import NOW_MS, append, batches_of, produced
 from tests.portion import portion

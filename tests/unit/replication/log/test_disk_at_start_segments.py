@@ -18,7 +18,7 @@ from ottla.proto.errors import StorageError
 from ottla.proto.ids import Offset
 from ottla.proto.records.header import seal
 from ottla.replication.log.state import Intent
-from ottla.replication.storage.fault_plan import FaultPlan, FaultRule
+from ottla.replication.storage.faults import FaultPlan, FaultRule
 from tests.builders import append, batches_of
 from tests.unit.replication.log.disk_at_start import (
     BATCH,

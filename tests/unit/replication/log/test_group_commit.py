@@ -14,7 +14,7 @@ from ottla.proto.ids import Offset
 from ottla.replication.log.group_commit import GroupCommit
 from ottla.replication.log.log import Log
 from ottla.replication.log.surgery import truncate
-from ottla.replication.storage.fault_plan import FaultRule
+from ottla.replication.storage.faults import FaultRule
 from tests.builders import OneLog, append, faulty_files
 
 

@@ -14,7 +14,7 @@ from ottla.replication.log.lookup import TimedOffset, first_at_or_after, latest_
 from ottla.replication.log.manager import LogManager
 from ottla.replication.log.surgery import delete_records
 from ottla.replication.settings import LogSettings
-from ottla.replication.storage.fault_plan import FaultRule
+from ottla.replication.storage.faults import FaultRule
 from ottla.replication.storage.memory import MemoryStateStore
 from tests.builders import (
     EPOCH,

@@ -15,7 +15,7 @@ from ottla.proto.ids import Offset
 from ottla.replication.log.index import SparseIndex, offset_index, time_index
 from ottla.replication.log.log import Log
 from ottla.replication.log.surgery import truncate
-from ottla.replication.storage.fault_plan import FaultRule
+from ottla.replication.storage.faults import FaultRule
 from ottla.replication.storage.memory import MemoryFiles
 from ottla.replication.storage.ports import Files
 from tests.builders import (

@@ -16,7 +16,7 @@ from ottla.replication.log.log import Log
 from ottla.replication.log.surgery import delete_records, truncate
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.disk import DiskFiles
-from ottla.replication.storage.fault_plan import FaultRule
+from ottla.replication.storage.faults import FaultRule
 from tests.builders import (
     BIG,
     OneLog,

@@ -13,8 +13,7 @@ from ottla.replication.log.log import Log
 from ottla.replication.log.manager import LogManager
 from ottla.replication.log.state import CLEAN_SHUTDOWN_KEY
 from ottla.replication.log.surgery import delete_records, truncate
-from ottla.replication.storage.fault_plan import FaultPlan, FaultRule
-from ottla.replication.storage.faults import FaultyFiles, FaultyStore
+from ottla.replication.storage.faults import FaultPlan, FaultRule, FaultyFiles, FaultyStore
 from ottla.replication.storage.memory import MemoryStateStore
 from ottla.replication.storage.unsynced import Style
 from tests.builders import NOW_MS, OneLog, append, faulty_files, small_settings, values_of

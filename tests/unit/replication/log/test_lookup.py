@@ -14,7 +14,7 @@ from ottla.replication.log.log import Log
 from ottla.replication.log.lookup import first_at_or_after, latest_timestamp
 from ottla.replication.log.surgery import delete_records
 from ottla.replication.settings import LogSettings
-from ottla.replication.storage.fault_plan import FaultRule
+from ottla.replication.storage.faults import FaultRule
 from tests.builders import EPOCH, NOW_MS, OneLog, append, faulty_files, produced, small_settings
 
 # Eight bytes of time, four of offset.

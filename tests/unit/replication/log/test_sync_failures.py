@@ -13,7 +13,7 @@ from ottla.replication.log.group_commit import GroupCommit
 from ottla.replication.log.manager import LogManager
 from ottla.replication.log.scan import CheckedWalk
 from ottla.replication.settings import LogSettings
-from ottla.replication.storage.fault_plan import FaultRule
+from ottla.replication.storage.faults import FaultRule
 from ottla.replication.storage.memory import MemoryStateStore
 from ottla.replication.storage.unsynced import Style
 from tests.builders import EPOCH, NOW_MS, OneLog, append, faulty_files

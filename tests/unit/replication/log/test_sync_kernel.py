@@ -19,8 +19,7 @@ from ottla.replication.log.sync_kernel import KernelSyncs
 from ottla.replication.settings import LogSettings
 from ottla.replication.storage.disk import DiskFile, DiskFiles
 from ottla.replication.storage.failpoints import arm, disarm_all
-from ottla.replication.storage.fault_plan import FaultPlan, FaultRule
-from ottla.replication.storage.faults import FaultyFiles, Power
+from ottla.replication.storage.faults import FaultPlan, FaultRule, FaultyFiles, Power
 from ottla.replication.storage.memory import MemoryStateStore
 from ottla.replication.storage.unsynced import Style
 from tests.builders import OneLog, append

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.replication.storage.fault_plan import FaultPlan
-from ottla.replication.storage.faults import FaultyFile, FaultyFiles, Power
+from ottla.replication.storage.faults import FaultPlan, FaultyFile, FaultyFiles, Power
 from ottla.replication.storage.memory import MemoryFiles
 
 

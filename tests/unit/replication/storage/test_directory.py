@@ -13,8 +13,7 @@ import pytest
 from ottla.proto.errors import ConfigError, CorruptionError, StorageError
 from ottla.replication.storage.directory import DataDirectory, Identity
 from ottla.replication.storage.disk import DiskFiles
-from ottla.replication.storage.fault_plan import FaultPlan, FaultRule
-from ottla.replication.storage.faults import FaultyFiles, Power, PowerCutError
+from ottla.replication.storage.faults import FaultPlan, FaultRule, FaultyFiles, Power, PowerCutError
 from ottla.replication.storage.memory import MemoryFiles
 from ottla.replication.storage.ports import Files
 from ottla.replication.storage.unsynced import Style

@@ -10,8 +10,13 @@ from threading import Event, Thread
 import pytest
 
 from ottla.replication.storage.disk import DiskFiles
-from ottla.replication.storage.fault_plan import FaultPlan, FaultRule
-from ottla.replication.storage.faults import FaultyFile, FaultyFiles, Power
+from ottla.replication.storage.faults import (
+    FaultPlan,
+    FaultRule,
+    FaultyFile,
+    FaultyFiles,
+    Power,
+)
 from ottla.replication.storage.unsynced import PAGE_SIZE, SECTOR_SIZE, Style
 from tests.unit.replication.storage.faulty_machine import content_of, durable, machine
 

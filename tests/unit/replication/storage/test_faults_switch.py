@@ -9,8 +9,9 @@ from random import Random
 import pytest
 
 from ottla.proto.errors import StorageError
-from ottla.replication.storage.fault_plan import FaultPlan, FaultRule
 from ottla.replication.storage.faults import (
+    FaultPlan,
+    FaultRule,
     FaultyFile,
     FaultyFiles,
     FaultyStore,
