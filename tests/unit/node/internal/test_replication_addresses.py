@@ -1,4 +1,4 @@
-"""Where a follower looks for the REPLICATION listener of its leader, and what it says if none is."""
+"""Where a follower looks for its leader: which addresses, for how long, and what it says then."""
 
 from __future__ import annotations
 
