@@ -210,6 +210,36 @@ def test_d2_strangers_who_come_all_at_once_hold_no_more_and_leave_turns_to_other
     run(story)
 
 
+def test_who_is_sent_away_before_being_greeted_is_let_go_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """More come in one turn than may wait: those were never looked at, and nobody else has them."""
+    monkeypatch.setattr(entrance, "WAITING_MAX", 3)
+    closed: list[socket.socket] = []
+    close = socket.socket.close
+
+    def noted(self: socket.socket) -> None:
+        closed.append(self)
+        close(self)
+
+    async def story() -> None:
+        async with hall() as here:
+            strangers = [socket.socket() for _ in range(12)]
+            for one in strangers:
+                one.setblocking(False)
+                with suppress(BlockingIOError):
+                    one.connect((here.address.host, here.address.port))
+            monkeypatch.setattr(socket.socket, "close", noted)
+            await until(lambda: sum(map(is_over, strangers)) >= 9)
+            # By a call, and not only because the last one who knew it forgot it.
+            assert len(closed) == 9
+            monkeypatch.setattr(socket.socket, "close", close)
+            for one in strangers:
+                one.close()
+
+    run(story)
+
+
 def test_with_keys_a_ticket_comes_with_the_certificate_of_its_node(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
 
