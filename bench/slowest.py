@@ -72,6 +72,7 @@ def pace(bootstrap: str, topic: str, rate: int, seconds: float) -> list[tuple[fl
         }
     )
     told: list[tuple[float, float]] = []
+    failures: list[str] = []
     is_over = threading.Event()
 
     def listen() -> None:
@@ -88,16 +89,19 @@ def pace(bootstrap: str, topic: str, rate: int, seconds: float) -> list[tuple[fl
             time.sleep(wait)
 
         def acknowledged(error: object, _: object, due: float = due) -> None:
-            if error is not None:
-                raise SystemExit(f"a record failed: {error}")
-            told.append((due, time.perf_counter()))
+            # It is called on the other thread, where nobody would hear of what is raised.
+            if error is None:
+                told.append((due, time.perf_counter()))
+            else:
+                failures.append(str(error))
 
         producer.produce(topic, b"x" * 100, partition=0, on_delivery=acknowledged)
     left = producer.flush(_FLUSH_S)
     is_over.set()
     listener.join()
-    if left:
-        raise SystemExit(f"{left} records were not acknowledged in {_FLUSH_S:.0f} s")
+    if left or failures:
+        why = f"; {len(failures)} failed, the first: {failures[0]}" if failures else ""
+        raise SystemExit(f"{left} records were not acknowledged in {_FLUSH_S:.0f} s{why}")
     return sorted(told)
 
 
